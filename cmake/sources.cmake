@@ -823,7 +823,7 @@ set(lockstep_test_checkpoint_checkpoint_test_third_party absl torch)
 set(lockstep_test_comm_backend_test_program backend_test)
 set(lockstep_test_comm_backend_test_sources comm/backend_test.cc)
 set(lockstep_test_comm_backend_test_components comm)
-set(lockstep_test_comm_backend_test_third_party torch)
+set(lockstep_test_comm_backend_test_third_party absl torch)
 
 # //comm/shm:communicator_test
 set(lockstep_test_comm_shm_communicator_test_program communicator_test)

@@ -1,4 +1,11 @@
-"""cc_library, cc_binary and cc_test with Lockstep's warnings and include prefix; precompiled_header; and link_only."""
+"""C++ rules with Lockstep's warnings and include prefix; precompiled_header; and link_only.
+
+  cc_library  <name>.cc and <name>.h, unless srcs or hdrs says otherwise
+  cc_binary   <name>.cc, unless srcs says otherwise
+  cc_test     the same with GoogleTest and Abseil; small, unless size says otherwise
+  cc_tests    a cc_test for each of `names`, which share everything else
+  torch_...   the same rules for targets that include LibTorch: they depend on it, and on Abseil
+"""
 
 load("//third_party:cc_rules.bzl", "cc", _cc_binary = "cc_binary", _cc_library = "cc_library", _cc_test = "cc_test")
 load("//tools:precompiled_header.bzl", _precompiled_header = "precompiled_header")
@@ -9,22 +16,33 @@ _COPTS = ["-Wall", "-Wextra", "-Wno-sign-compare", "-Wno-unused-parameter"]
 # For tests and what only they use: most of the time of a cold `test //...` is spent on their compilation.
 _TEST_COPTS = _COPTS + ["-O0", "-U_FORTIFY_SOURCE"]
 
+# Folders of what only tests use.
+_TEST_FOLDERS = ["failures", "fuzz", "peer", "testing"]
+
+_ABSL = "//third_party:absl"
+_GTEST = "//third_party:gtest"
+_TORCH = "//third_party:torch"
 
 # What targets name among their deps -> the headers in //tools that they are compiled with: the first that fits.
 _HEADERS = [
-    (Label("//third_party:torch"), "libtorch"),
-    (Label("//third_party:absl"), "abseil"),
+    (Label(_TORCH), "libtorch"),
+    (Label(_ABSL), "abseil"),
 ]
 
 
 # With --//tools/flags:precompiled_headers, targets that name //third_party:torch are compiled with LibTorch's headers precompiled:
 # //tools:libtorch_headers, and //tools:libtorch_test_headers if they are test-only. Others that name //third_party:absl are
 # compiled with //tools:abseil_headers and //tools:abseil_test_headers.
-def cc_library(copts = [], deps = [], testonly = False, **kwargs):
+def cc_library(name, srcs = None, hdrs = None, copts = [], deps = [], testonly = None, **kwargs):
     # Headers are included as "lockstep/<folder>/<file>.h".
     package = native.package_name()
+    testonly = _is_testonly(testonly)
     copts, deps = _copts_and_deps(copts, deps, testonly)
+    both = srcs == None and hdrs == None
     _cc_library(
+        name = name,
+        srcs = [name + ".cc"] if both else srcs,
+        hdrs = [name + ".h"] if both else hdrs,
         copts = copts,
         deps = deps,
         testonly = testonly,
@@ -34,14 +52,62 @@ def cc_library(copts = [], deps = [], testonly = False, **kwargs):
     )
 
 
-def cc_binary(copts = [], deps = [], testonly = False, **kwargs):
+def cc_binary(name, srcs = None, copts = [], deps = [], testonly = None, **kwargs):
+    testonly = _is_testonly(testonly)
     copts, deps = _copts_and_deps(copts, deps, testonly)
-    _cc_binary(copts = copts, deps = deps, testonly = testonly, **kwargs)
+    _cc_binary(
+        name = name, srcs = [name + ".cc"] if srcs == None else srcs, copts = copts, deps = deps, testonly = testonly, **kwargs
+    )
 
 
-def cc_test(copts = [], deps = [], **kwargs):
+def _test(name, srcs = None, size = "small", copts = [], data = [], env = {}, programs = {}, deps = [], **kwargs):
+    # `programs` maps an environment variable to the program whose path it has.
     copts, deps = _copts_and_deps(copts, deps, testonly = True)
-    _cc_test(copts = copts, deps = deps + [str(Label("//third_party:gtest_main"))], **kwargs)
+    paths = {variable: "$(rootpath %s)" % program for variable, program in programs.items()}
+    _cc_test(
+        name = name,
+        size = size,
+        srcs = [name + ".cc"] if srcs == None else srcs,
+        copts = copts,
+        data = data + [program for program in programs.values() if program not in data],
+        env = dict(paths, **env),
+        deps = deps + [str(Label("//third_party:gtest_main"))],
+        **kwargs
+    )
+
+
+def cc_test(deps = [], **kwargs):
+    _test(deps = _with(deps, [_ABSL, _GTEST]), **kwargs)
+
+
+def cc_tests(names, **kwargs):
+    [cc_test(name = name, **kwargs) for name in names]
+
+
+def torch_library(deps = [], **kwargs):
+    cc_library(deps = _with(deps, [_ABSL, _TORCH]), **kwargs)
+
+
+def torch_binary(deps = [], **kwargs):
+    cc_binary(deps = _with(deps, [_ABSL, _TORCH]), **kwargs)
+
+
+def torch_test(deps = [], **kwargs):
+    _test(deps = _with(deps, [_ABSL, _GTEST, _TORCH]), **kwargs)
+
+
+def torch_tests(names, **kwargs):
+    [torch_test(name = name, **kwargs) for name in names]
+
+
+def _is_testonly(testonly):
+    return any([part in _TEST_FOLDERS for part in native.package_name().split("/")]) if testonly == None else testonly
+
+
+def _with(labels, others):
+    """`labels`, and those of `others` that they lack."""
+    named = [Label(label) for label in labels if "//" in label] if type(labels) == "list" else []
+    return labels + [str(Label(other)) for other in others if Label(other) not in named]
 
 
 def _copts_and_deps(copts, deps, testonly):

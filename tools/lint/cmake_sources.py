@@ -130,7 +130,7 @@ def _libraries(build_files):
     found = {}
     for path, text in build_files.items():
         package = package_of(path)
-        for kind, keywords in rules_of(text):
+        for kind, keywords in rules_of(text, package):
             names = _strings(keywords.get("name"))
             if kind in ("cc_library", "cc_binary", "cc_test", "alias", "link_only") and len(names) == 1:
                 found[f"//{package}:{names[0]}"] = _library(kind, package, keywords)

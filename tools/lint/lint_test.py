@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+import ast
 import contextlib
 import io
 import pathlib
@@ -16,6 +17,7 @@ import plan
 import prose
 import rooms
 import rules
+import targets
 import terminal
 import tidy
 
@@ -276,6 +278,23 @@ cc_library(name = "renamed", hdrs = ["renamed.h"], visibility = ["//visibility:p
             text.format("a", "a", "") + text.format("b", "b", "testonly = True, ") + text.format("c", "internal/c", "")
         )
         self.assertEqual(pages.public_headers({"comm/BUILD": build}), ["lockstep/comm/a.h"])
+
+    def test_the_macros_of_cc_bzl_stand_for_the_rules_that_they_make(self):
+        text = 'torch_library(name = "a", deps = [":b"])\ncc_tests(names = ["x_test"], programs = {"RUN": ":run"})\n'
+        (library, of_library), (test, of_test) = targets.rules_of(text, "testing")
+        self.assertEqual((library, test), ("cc_library", "cc_test"))
+        words = lambda value: [node.value for node in ast.walk(value) if isinstance(node, ast.Constant)]
+        self.assertEqual(
+            {name: words(value) for name, value in of_library.items()},
+            {
+                "name": ["a"],
+                "deps": [":b", "//third_party:absl", "//third_party:torch"],
+                "srcs": ["a.cc"],
+                "hdrs": ["a.h"],
+                "testonly": [True],
+            },
+        )
+        self.assertEqual((words(of_test["srcs"]), words(of_test["data"])), (["x_test.cc"], [":run"]))
 
     def test_a_header_includes_what_the_headers_that_it_includes_include(self):
         texts = {

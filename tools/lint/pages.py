@@ -54,7 +54,7 @@ def _public_targets(build_files):
     headers, aliases = {}, {}
     for path, text in build_files.items():
         package = str(pathlib.PurePath(path).parent)
-        for kind, keywords in rules_of(text):
+        for kind, keywords in rules_of(text, package):
             name = (_strings(keywords.get("name")) or [""])[0]
             if _PUBLIC not in _strings(keywords.get("visibility")):
                 continue

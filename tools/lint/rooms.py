@@ -7,6 +7,8 @@ import ast
 import collections
 import itertools
 
+from targets import rules_of
+
 _TESTS = {"testing", "testdata", "peer", "failures", "fuzz"}
 _DEPENDENCIES = ("deps", "actual", "library")
 
@@ -38,12 +40,8 @@ def _labels(value):
 
 def _targets(text):
     """The labels that each target of a BUILD file uses, other than tests and what is only for tests."""
-    for statement in ast.parse(text).body:
-        call = getattr(statement, "value", None)
-        if not isinstance(call, ast.Call) or getattr(call.func, "id", "").endswith("_test"):
-            continue
-        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-        if "name" not in keywords or "testonly" in keywords:
+    for kind, keywords in rules_of(text):
+        if kind.endswith("_test") or "name" not in keywords or "testonly" in keywords:
             continue
         yield set().union(*(_labels(keywords[name]) for name in _DEPENDENCIES if name in keywords))
 

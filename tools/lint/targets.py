@@ -1,8 +1,10 @@
 """The targets of the BUILD files: which exist, and which sources a program is made of."""
 
 import ast
+import pathlib
 import re
 
+_TEST_FOLDERS = {"failures", "fuzz", "peer", "testing"}
 _USES = ("deps", "actual", "library", "data", "srcs", "hdrs", "script")
 _FLAG = re.compile(r"""DEFINE_\w+\(\s*(\w+)|["'](?:--)?([a-z][\w-]*)(?:=[^"']*)?["']""")
 
@@ -11,12 +13,43 @@ def package_of(name):
     return name.rpartition("/")[0]
 
 
-def rules_of(text):
+def _expression(value):
+    return ast.parse(repr(value), mode="eval").body
+
+
+def _expanded(kind, keywords, package):
+    """The rules of Bazel's that a macro of tools/cc.bzl makes."""
+    if names := keywords.pop("names", None):
+        for name in ast.literal_eval(names):
+            yield from _expanded(kind.removesuffix("s"), {**keywords, "name": _expression(name)}, package)
+        return
+    family, _, rule = kind.partition("_")
+    name = getattr(keywords.get("name"), "value", None)
+    if family not in ("cc", "torch") or rule not in ("library", "binary", "test") or name is None:
+        yield kind, keywords
+        return
+    deps = ["//third_party:absl"] * (family == "torch" or rule == "test")
+    deps += ["//third_party:gtest"] * (rule == "test") + ["//third_party:torch"] * (family == "torch")
+    if deps:
+        keywords["deps"] = ast.List([keywords.get("deps", ast.List([])), _expression(deps)])
+    if programs := keywords.pop("programs", None):
+        keywords["data"] = ast.List([keywords.get("data", ast.List([])), *programs.values])
+    if "srcs" not in keywords and "hdrs" not in keywords:
+        keywords["srcs"] = _expression([f"{name}.cc"])
+        if rule == "library":
+            keywords["hdrs"] = _expression([f"{name}.h"])
+    if rule != "test" and _TEST_FOLDERS & set(pathlib.PurePath(package).parts):
+        keywords.setdefault("testonly", _expression(True))
+    yield f"cc_{rule}", keywords
+
+
+def rules_of(text, package=""):
     """Each rule of a BUILD file: its kind and its keywords."""
     for statement in ast.parse(text).body:
         call = getattr(statement, "value", None)
         if isinstance(statement, ast.Expr) and isinstance(call, ast.Call):
-            yield getattr(call.func, "id", ""), {keyword.arg: keyword.value for keyword in call.keywords}
+            keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+            yield from _expanded(getattr(call.func, "id", ""), keywords, package)
 
 
 def absolute(label, package):
@@ -61,8 +94,15 @@ class Targets:
 
     def _read(self, package, tree):
         loops = {id(loop.elt): loop for loop in ast.walk(tree) if isinstance(loop, ast.ListComp)}
-        for call in ast.walk(tree):
-            keywords = {keyword.arg: keyword.value for keyword in getattr(call, "keywords", [])}
+        calls = [call for call in ast.walk(tree) if isinstance(call, ast.Call)]
+        rules = [
+            (call, keywords)
+            for call in calls
+            for _, keywords in _expanded(
+                getattr(call.func, "id", ""), {keyword.arg: keyword.value for keyword in call.keywords}, package
+            )
+        ]
+        for call, keywords in rules:
             name = keywords.get("name")
             if name is None:
                 continue
