@@ -1,6 +1,6 @@
 """C++ rules with Lockstep's warnings and include prefix; precompiled_header; and link_only.
 
-  cc_library  <name>.cc and <name>.h, unless srcs or hdrs says otherwise
+  cc_library  units = ["a"] stands for a.cc and a.h; it is <name> where none of units, srcs and hdrs is given
   cc_binary   <name>.cc, unless srcs says otherwise
   cc_test     the same with GoogleTest and Abseil; small, unless size says otherwise
   cc_tests    a cc_test for each of `names`, which share everything else
@@ -33,16 +33,17 @@ _HEADERS = [
 # With --//tools/flags:precompiled_headers, targets that name //third_party:torch are compiled with LibTorch's headers precompiled:
 # //tools:libtorch_headers, and //tools:libtorch_test_headers if they are test-only. Others that name //third_party:absl are
 # compiled with //tools:abseil_headers and //tools:abseil_test_headers.
-def cc_library(name, srcs = None, hdrs = None, copts = [], deps = [], testonly = None, **kwargs):
+def cc_library(name, units = None, srcs = [], hdrs = [], copts = [], deps = [], testonly = None, **kwargs):
     # Headers are included as "lockstep/<folder>/<file>.h".
     package = native.package_name()
     testonly = _is_testonly(testonly)
     copts, deps = _copts_and_deps(copts, deps, testonly)
-    both = srcs == None and hdrs == None
+    if units == None:
+        units = [] if srcs or hdrs else [name]
     _cc_library(
         name = name,
-        srcs = [name + ".cc"] if both else srcs,
-        hdrs = [name + ".h"] if both else hdrs,
+        srcs = [unit + ".cc" for unit in units] + srcs,
+        hdrs = [unit + ".h" for unit in units] + hdrs,
         copts = copts,
         deps = deps,
         testonly = testonly,

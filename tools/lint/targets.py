@@ -34,10 +34,15 @@ def _expanded(kind, keywords, package):
         keywords["deps"] = ast.List([keywords.get("deps", ast.List([])), _expression(deps)])
     if programs := keywords.pop("programs", None):
         keywords["data"] = ast.List([keywords.get("data", ast.List([])), *programs.values])
-    if "srcs" not in keywords and "hdrs" not in keywords:
+    if rule == "library":
+        default = [] if {"srcs", "hdrs"} & set(keywords) else [name]
+        units = ast.literal_eval(keywords.pop("units", _expression(default)))
+        for files, suffix in (("srcs", ".cc"), ("hdrs", ".h")):
+            if units:
+                own = keywords.get(files, ast.List([]))
+                keywords[files] = ast.List([_expression([f"{unit}{suffix}" for unit in units]), own])
+    elif "srcs" not in keywords:
         keywords["srcs"] = _expression([f"{name}.cc"])
-        if rule == "library":
-            keywords["hdrs"] = _expression([f"{name}.h"])
     if rule != "test" and _TEST_FOLDERS & set(pathlib.PurePath(package).parts):
         keywords.setdefault("testonly", _expression(True))
     yield f"cc_{rule}", keywords
