@@ -4,7 +4,7 @@
   cc_binary   <name>.cc, unless srcs says otherwise
   cc_test     the same with GoogleTest and Abseil; small, unless size says otherwise
   cc_tests    a cc_test for each of `names`, which share everything else
-  torch_...   the same rules for targets that include LibTorch: they depend on it, and on Abseil
+  torch_...   the same rules for targets that include LibTorch: they depend on it, on Abseil, and on the statuses of base
 """
 
 load("//third_party:cc_rules.bzl", "cc", _cc_binary = "cc_binary", _cc_library = "cc_library", _cc_test = "cc_test")
@@ -22,6 +22,7 @@ _TEST_FOLDERS = ["failures", "fuzz", "peer", "testing"]
 _ABSL = "//third_party:absl"
 _GTEST = "//third_party:gtest"
 _TORCH = "//third_party:torch"
+_WITH_TORCH = ["//base:status", "//base:torch_status", _ABSL, _TORCH]
 
 # What targets name among their deps -> the headers in //tools that they are compiled with: the first that fits.
 _HEADERS = [
@@ -86,15 +87,15 @@ def cc_tests(names, **kwargs):
 
 
 def torch_library(deps = [], **kwargs):
-    cc_library(deps = _with(deps, [_ABSL, _TORCH]), **kwargs)
+    cc_library(deps = _with(deps, _WITH_TORCH), **kwargs)
 
 
 def torch_binary(deps = [], **kwargs):
-    cc_binary(deps = _with(deps, [_ABSL, _TORCH]), **kwargs)
+    cc_binary(deps = _with(deps, _WITH_TORCH), **kwargs)
 
 
 def torch_test(deps = [], **kwargs):
-    _test(deps = _with(deps, [_ABSL, _GTEST, _TORCH]), **kwargs)
+    _test(deps = _with(deps, _WITH_TORCH + [_GTEST]), **kwargs)
 
 
 def torch_tests(names, **kwargs):

@@ -6,6 +6,7 @@ import re
 
 _TEST_FOLDERS = {"failures", "fuzz", "peer", "testing"}
 _USES = ("deps", "actual", "library", "data", "srcs", "hdrs", "script")
+_WITH_TORCH = ["//base:status", "//base:torch_status", "//third_party:absl", "//third_party:torch"]
 _FLAG = re.compile(r"""DEFINE_\w+\(\s*(\w+)|["'](?:--)?([a-z][\w-]*)(?:=[^"']*)?["']""")
 
 
@@ -28,8 +29,8 @@ def _expanded(kind, keywords, package):
     if family not in ("cc", "torch") or rule not in ("library", "binary", "test") or name is None:
         yield kind, keywords
         return
-    deps = ["//third_party:absl"] * (family == "torch" or rule == "test")
-    deps += ["//third_party:gtest"] * (rule == "test") + ["//third_party:torch"] * (family == "torch")
+    deps = [] if family == "cc" else _WITH_TORCH
+    deps = deps if rule != "test" else [*deps, "//third_party:absl", "//third_party:gtest"]
     if deps:
         keywords["deps"] = ast.List([keywords.get("deps", ast.List([])), _expression(deps)])
     if programs := keywords.pop("programs", None):
