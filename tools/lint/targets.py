@@ -5,7 +5,7 @@ import pathlib
 import re
 
 _TEST_FOLDERS = {"failures", "fuzz", "peer", "testing"}
-_USES = ("deps", "actual", "library", "data", "srcs", "hdrs", "script")
+_USES = ("deps", "actual", "library", "data", "srcs", "hdrs", "script", "inputs")
 _WITH_TORCH = ["//base:status", "//base:torch_status", "//third_party:absl", "//third_party:torch"]
 _FLAG = re.compile(r"""DEFINE_\w+\(\s*(\w+)|["'](?:--)?([a-z][\w-]*)(?:=[^"']*)?["']""")
 
@@ -24,6 +24,8 @@ def _expanded(kind, keywords, package):
         for name in ast.literal_eval(names):
             yield from _expanded(kind.removesuffix("s"), {**keywords, "name": _expression(name)}, package)
         return
+    if kind == "peer_test" and isinstance(keywords["name"], ast.Constant):
+        keywords.setdefault("script", _expression(f"{keywords['name'].value}.py"))
     family, _, rule = kind.partition("_")
     name = getattr(keywords.get("name"), "value", None)
     if family not in ("cc", "torch") or rule not in ("library", "binary", "test") or name is None:
