@@ -26,7 +26,6 @@ COMPONENTS = {
         "//launch/flags:command_line",
         "//launch/job:job_json",
         "//launch/node:agent",
-        "//launch/node:wait_lines",
         "//launch/rendezvous/...",
         "//launch/status:commands",
         "//launch/status:status_service",
