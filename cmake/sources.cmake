@@ -342,7 +342,7 @@ set(lockstep_comm_cpu_components comm_gloo comm_shm comm_hierarchical)
 # lockstep::comm_nccl
 set(lockstep_comm_nccl_cpu_sources comm/nccl/nccl_stub.cc)
 set(lockstep_comm_nccl_cuda_sources comm/nccl/nccl.cc)
-set(lockstep_comm_nccl_components comm)
+set(lockstep_comm_nccl_components base base_torch comm)
 set(lockstep_comm_nccl_third_party absl torch)
 set(lockstep_comm_nccl_cuda_third_party torch_cuda)
 set(lockstep_comm_nccl_whole_archive TRUE)
@@ -404,8 +404,10 @@ set(lockstep_checkpoint_headers
   checkpoint/checkpoint.h
   checkpoint/lr_scheduler.h
   checkpoint/map_location.h
+  checkpoint/optim/fields.h
   checkpoint/optim/lr_scheduler.h
   checkpoint/optim/optimizer.h
+  checkpoint/optim/optimizer_kind.h
   checkpoint/optimizer.h
   checkpoint/options.h
   checkpoint/rng_state.h
@@ -511,7 +513,7 @@ set(lockstep_sampler_headers
   sampler/virtual_rank_sampler.h
   sampler/weighted_sampler.h
 )
-set(lockstep_sampler_components base)
+set(lockstep_sampler_components base base_torch)
 set(lockstep_sampler_third_party absl torch)
 
 # lockstep::sampler_checkpoint
@@ -631,7 +633,7 @@ set(lockstep_ddp_checkpoint_sources
   ddp/hooks/power_sgd_value.cc
 )
 set(lockstep_ddp_checkpoint_headers ddp/amp/grad_scaler_value.h ddp/bucket_layout_value.h ddp/hooks/power_sgd_value.h)
-set(lockstep_ddp_checkpoint_components base checkpoint ddp)
+set(lockstep_ddp_checkpoint_components base base_torch checkpoint ddp)
 set(lockstep_ddp_checkpoint_third_party absl torch)
 
 # lockstep::elastic
@@ -760,7 +762,7 @@ set(lockstep_data_images_third_party absl leptonica libjpeg libpng torch)
 # lockstep::models
 set(lockstep_models_sources models/channels_last.cc models/image_classifier.cc models/registry.cc models/resnet.cc)
 set(lockstep_models_headers models/channels_last.h models/image_classifier.h models/registry.h models/resnet.h)
-set(lockstep_models_components base_torch)
+set(lockstep_models_components base base_torch)
 set(lockstep_models_third_party absl torch)
 
 # lockstep::models_scripted
@@ -791,7 +793,11 @@ set(lockstep_test_comm_environment_environment_test_third_party absl)
 
 # //launch:spawn_test
 set(lockstep_test_launch_spawn_test_program spawn_test)
-set(lockstep_test_launch_spawn_test_sources launch/spawn_test.cc launch/testing/processes.cc)
+set(lockstep_test_launch_spawn_test_sources
+  launch/spawn_test.cc
+  launch/testing/fake_sysfs.cc
+  launch/testing/processes.cc
+)
 set(lockstep_test_launch_spawn_test_components base launch)
 set(lockstep_test_launch_spawn_test_third_party absl)
 
@@ -802,7 +808,7 @@ set(lockstep_test_sampler_distributed_batch_sampler_test_sources
   sampler/distributed_batch_sampler_test.cc
   sampler/sampler_state_value_test.cc
 )
-set(lockstep_test_sampler_distributed_batch_sampler_test_components sampler sampler_checkpoint)
+set(lockstep_test_sampler_distributed_batch_sampler_test_components base base_torch sampler sampler_checkpoint)
 set(lockstep_test_sampler_distributed_batch_sampler_test_third_party absl torch)
 
 # //checkpoint:checkpoint_test
@@ -816,13 +822,13 @@ set(lockstep_test_checkpoint_checkpoint_test_sources
   checkpoint/state_dict_test.cc
   checkpoint/value_test.cc
 )
-set(lockstep_test_checkpoint_checkpoint_test_components base_torch checkpoint)
+set(lockstep_test_checkpoint_checkpoint_test_components base base_torch checkpoint)
 set(lockstep_test_checkpoint_checkpoint_test_third_party absl torch)
 
 # //comm:backend_test
 set(lockstep_test_comm_backend_test_program backend_test)
 set(lockstep_test_comm_backend_test_sources comm/backend_test.cc)
-set(lockstep_test_comm_backend_test_components comm)
+set(lockstep_test_comm_backend_test_components base base_torch comm)
 set(lockstep_test_comm_backend_test_third_party absl torch)
 
 # //comm/shm:communicator_test

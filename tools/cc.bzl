@@ -2,6 +2,7 @@
 
   cc_library  units = ["a"] stands for a.cc and a.h; it is <name> where none of units, srcs and hdrs is given
   cc_binary   <name>.cc, unless srcs says otherwise
+  cc_program  the same for a program with flags: with gflags, and what base has for flags and statuses
   cc_test     the same with GoogleTest and Abseil; small, unless size says otherwise
   cc_tests    a cc_test for each of `names`, which share everything else
   torch_...   the same rules for targets that include LibTorch: they depend on it, on Abseil, and on the statuses of base
@@ -22,18 +23,21 @@ _TEST_FOLDERS = ["failures", "fuzz", "peer", "testing"]
 _ABSL = "//third_party:absl"
 _GTEST = "//third_party:gtest"
 _TORCH = "//third_party:torch"
-_WITH_TORCH = ["//base:status", "//base:torch_status", _ABSL, _TORCH]
+_STATUS = "//base:status"
+_WITH_FLAGS = ["//base:command_line", "//base:flag_error", _STATUS, "//third_party:gflags"]
+_WITH_TORCH = [_STATUS, "//base:torch_status", _ABSL, _TORCH]
 
 # What targets name among their deps -> the headers in //tools that they are compiled with: the first that fits.
 _HEADERS = [
     (Label(_TORCH), "libtorch"),
     (Label(_ABSL), "abseil"),
+    (Label(_STATUS), "abseil"),
 ]
 
 
 # With --//tools/flags:precompiled_headers, targets that name //third_party:torch are compiled with LibTorch's headers precompiled:
-# //tools:libtorch_headers, and //tools:libtorch_test_headers if they are test-only. Others that name //third_party:absl are
-# compiled with //tools:abseil_headers and //tools:abseil_test_headers.
+# //tools:libtorch_headers, and //tools:libtorch_test_headers if they are test-only. Others that name //third_party:absl, or
+# //base:status, which brings Abseil with it, are compiled with //tools:abseil_headers and //tools:abseil_test_headers.
 def cc_library(name, units = None, srcs = [], hdrs = [], copts = [], deps = [], testonly = None, **kwargs):
     # Headers are included as "lockstep/<folder>/<file>.h".
     package = native.package_name()
@@ -86,12 +90,20 @@ def cc_tests(names, **kwargs):
     [cc_test(name = name, **kwargs) for name in names]
 
 
+def cc_program(deps = [], **kwargs):
+    cc_binary(deps = _with(deps, _WITH_FLAGS), **kwargs)
+
+
 def torch_library(deps = [], **kwargs):
     cc_library(deps = _with(deps, _WITH_TORCH), **kwargs)
 
 
 def torch_binary(deps = [], **kwargs):
     cc_binary(deps = _with(deps, _WITH_TORCH), **kwargs)
+
+
+def torch_program(deps = [], **kwargs):
+    torch_binary(deps = _with(deps, _WITH_FLAGS), **kwargs)
 
 
 def torch_test(deps = [], **kwargs):

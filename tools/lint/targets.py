@@ -1,11 +1,13 @@
 """The targets of the BUILD files: which exist, and which sources a program is made of."""
 
 import ast
+import fnmatch
 import pathlib
 import re
 
 _TEST_FOLDERS = {"failures", "fuzz", "peer", "testing"}
 _USES = ("deps", "actual", "library", "data", "srcs", "hdrs", "script", "inputs")
+_WITH_FLAGS = ["//base:command_line", "//base:flag_error", "//base:status", "//third_party:gflags"]
 _WITH_TORCH = ["//base:status", "//base:torch_status", "//third_party:absl", "//third_party:torch"]
 _FLAG = re.compile(r"""DEFINE_\w+\(\s*(\w+)|["'](?:--)?([a-z][\w-]*)(?:=[^"']*)?["']""")
 
@@ -28,13 +30,19 @@ def _expanded(kind, keywords, package):
         keywords.setdefault("script", _expression(f"{keywords['name'].value}.py"))
     family, _, rule = kind.partition("_")
     name = getattr(keywords.get("name"), "value", None)
-    if family not in ("cc", "torch") or rule not in ("library", "binary", "test") or name is None:
+    if family not in ("cc", "torch") or rule not in ("library", "binary", "program", "test") or name is None:
         yield kind, keywords
         return
     deps = [] if family == "cc" else _WITH_TORCH
-    deps = deps if rule != "test" else [*deps, "//third_party:absl", "//third_party:gtest"]
+    if rule == "test":
+        deps = [*deps, "//third_party:absl", "//third_party:gtest"]
+    elif rule == "program":
+        deps, rule = [*deps, *_WITH_FLAGS], "binary"
     if deps:
         keywords["deps"] = ast.List([keywords.get("deps", ast.List([])), _expression(deps)])
+    named = _strings(keywords.get("deps", ast.List([])))
+    if "//base:status" in named and "//third_party:absl" not in named:
+        keywords["deps"] = ast.List([keywords["deps"], _expression("//third_party:absl")])
     if programs := keywords.pop("programs", None):
         keywords["data"] = ast.List([keywords.get("data", ast.List([])), *programs.values])
     if rule == "library":
@@ -101,6 +109,7 @@ class Targets:
             self._read(package_of(path), ast.parse(text))
 
     def _read(self, package, tree):
+        lists = {ast.unparse(line.targets[0]): line.value for line in tree.body if isinstance(line, ast.Assign)}
         loops = {id(loop.elt): loop for loop in ast.walk(tree) if isinstance(loop, ast.ListComp)}
         calls = [call for call in ast.walk(tree) if isinstance(call, ast.Call)]
         rules = [
@@ -114,7 +123,11 @@ class Targets:
             name = keywords.get("name")
             if name is None:
                 continue
-            uses = {absolute(label, package) for of in _USES if of in keywords for label in _strings(keywords[of])}
+            values = [keywords[of] for of in _USES if of in keywords]
+            values += [
+                lists[node.id] for value in values for node in ast.walk(value) if getattr(node, "id", "") in lists
+            ]
+            uses = {absolute(label, package) for value in values for label in _strings(value)}
             names = [name.value] if isinstance(name, ast.Constant) else _computed(name, loops.get(id(call)), tree)
             for each in names or []:
                 self._uses.setdefault(f"//{package}:{each}", set()).update(uses)
@@ -151,7 +164,8 @@ class Targets:
             seen.add(label)
             waiting.extend(self._uses.get(label, ()))
         names = {label[2:].replace(":", "/", 1).lstrip("/") for label in seen}
-        return sorted(names & self._files)
+        globbed = [file for name in names if "*" in name for file in fnmatch.filter(self._files, name)]
+        return sorted(names & self._files | set(globbed))
 
     def flags(self, label, read):
         """Returns the words that the sources of a program define or compare as a flag."""
