@@ -1,11 +1,11 @@
 """C++ rules with Lockstep's warnings and include prefix; precompiled_header; and link_only.
 
-  cc_library  units = ["a"] stands for a.cc and a.h; it is <name> where none of units, srcs and hdrs is given
-  cc_binary   <name>.cc, unless srcs says otherwise
-  cc_program  the same for a program with flags: with gflags, and what base has for flags and statuses
-  cc_test     the same with GoogleTest and Abseil; small, unless size says otherwise
-  cc_tests    a cc_test for each of `names`, which share everything else
-  torch_...   the same rules for targets that include LibTorch: they depend on it, on Abseil, and on the statuses of base
+  cc_library  `units = ["a"]` stands for a.cc and a.h. Without units, srcs and hdrs, its unit is <name>.
+  cc_binary   Without srcs, its source is <name>.cc.
+  cc_program  A cc_binary with flags. It has gflags, and base's command_line, flag_error and status.
+  cc_test     Without srcs, its source is <name>.cc. It has GoogleTest and Abseil. It is small by default.
+  cc_tests    A cc_test for each of `names`, with everything else the same.
+  torch_...   The same rules for targets that include LibTorch. They have it, Abseil, and base's status and torch_status.
 """
 
 load("//third_party:cc_rules.bzl", "cc", _cc_binary = "cc_binary", _cc_library = "cc_library", _cc_test = "cc_test")
