@@ -24,7 +24,7 @@ namespace {
 // The bar's time goes on with each tick. A line comes when a tick finds this silence, so within 5 s.
 constexpr absl::Duration kTick = absl::Seconds(1), kSilence = absl::Milliseconds(3500);
 
-// A signal handler has no other way to it. Lock-free, as handlers demand.
+// A signal handler reads this variable, so it must be lock-free.
 std::atomic<bool> bar_shown{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -36,7 +36,7 @@ void EndLine() {
 
 void EndLineAndDie(int signal) {
   EndLine();
-  raise(signal);  // whose default action is back
+  raise(signal);  // SA_RESETHAND has restored its default action
 }
 
 void EndLineBeforeSignals() {
@@ -49,7 +49,7 @@ void EndLineBeforeSignals() {
   }
 }
 
-// Printable() except for tabs, which separate a line's columns.
+// Does what Printable() does, but keeps tabs, which separate a line's columns.
 std::string PrintableLine(absl::string_view line) {
   return absl::StrJoin(absl::StrSplit(line, '\t'), "\t",
                        [](std::string* out, absl::string_view column) { *out += Printable(column); });

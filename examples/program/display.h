@@ -31,7 +31,7 @@ class Display {
   // Prints a line, in place of the bar if there is one.
   void Say(absl::string_view line);
 
-  // The same on standard error.
+  // Does the same on standard error.
   void Warn(absl::string_view line);
 
   // On a terminal, prints "`before` [####....] 12/50  0:01:02  `after`" in place of the previous bar. The time counts

@@ -9,7 +9,7 @@
 namespace lockstep::examples {
 namespace {
 
-// Also true where the store does not answer: a line too many is better than none.
+// The result is also true if the store does not answer: a line too many is better than none.
 bool IsFirst(comm::ProcessGroup& group) {
   const auto reporters = comm::Store::FromC10d(group.store(), {}).Add("examples/loss_is_not_finite", 1);
   return !reporters.ok() || *reporters == 1;

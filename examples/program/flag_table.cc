@@ -31,26 +31,6 @@ FlagTable::Row& FlagTable::AddRow(absl::string_view name, Variable variable, abs
   return rows_.back();
 }
 
-void FlagTable::Add(absl::string_view name, bool* value, absl::string_view help) { AddRow(name, value, help); }
-
-void FlagTable::Add(absl::string_view name, std::string* value, absl::string_view help) { AddRow(name, value, help); }
-
-void FlagTable::Add(absl::string_view name, int64_t* value, absl::string_view help) { AddRow(name, value, help); }
-
-void FlagTable::Add(absl::string_view name, double* value, absl::string_view help) { AddRow(name, value, help); }
-
-void FlagTable::Add(absl::string_view name, int32_t* value, absl::string_view help, Range range) {
-  AddRow(name, value, help).range = range;
-}
-
-void FlagTable::Add(absl::string_view name, int64_t* value, absl::string_view help, Range range) {
-  AddRow(name, value, help).range = range;
-}
-
-void FlagTable::Add(absl::string_view name, double* value, absl::string_view help, Range range) {
-  AddRow(name, value, help).range = range;
-}
-
 void FlagTable::Add(absl::string_view name, std::optional<int64_t>* value, absl::string_view help) {
   AddText(name, *value ? absl::StrCat(**value) : "", help, "a whole number", [value](const std::string& given) {
     int64_t number = 0;

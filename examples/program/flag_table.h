@@ -48,8 +48,7 @@ namespace lockstep::examples {
 // table and, after Register(), the program's use of gflags.
 class FlagTable {
  public:
-  // Without a range, any number is allowed. The ends belong to the range. `most` avoids overflow in sums and products
-  // of flags.
+  // The ends belong to the range. `most` avoids overflow in sums and products of flags.
   struct Range {
     double least = -1e9;
     double most = 1e9;
@@ -58,13 +57,15 @@ class FlagTable {
   // --help lists the following flags under `title`.
   void Group(absl::string_view title);
 
-  void Add(absl::string_view name, bool* value, absl::string_view help);
-  void Add(absl::string_view name, std::string* value, absl::string_view help);
-  void Add(absl::string_view name, int32_t* value, absl::string_view help, Range range);
-  void Add(absl::string_view name, int64_t* value, absl::string_view help);
-  void Add(absl::string_view name, int64_t* value, absl::string_view help, Range range);
-  void Add(absl::string_view name, double* value, absl::string_view help);
-  void Add(absl::string_view name, double* value, absl::string_view help, Range range);
+  // A flag of type bool, int32_t, int64_t, double or std::string. Without a range, any value is allowed.
+  template <typename T>
+  void Add(absl::string_view name, T* value, absl::string_view help) {
+    AddRow(name, value, help);
+  }
+  template <typename T>
+  void Add(absl::string_view name, T* value, absl::string_view help, Range range) {
+    AddRow(name, value, help).range = range;
+  }
   // A whole number, or an empty text for std::nullopt.
   void Add(absl::string_view name, std::optional<int64_t>* value, absl::string_view help);
 

@@ -19,7 +19,7 @@ absl::Status SystemError(absl::string_view name, absl::string_view what) {
   return absl::ErrnoToStatus(errno, absl::StrCat(name, ": ", what));
 }
 
-// Where a file system has no O_TMPFILE, a file is made and removed.
+// Checks a folder on a file system without O_TMPFILE.
 absl::Status CreateAndRemove(absl::string_view name, const std::string& folder) {
   std::string path = absl::StrCat(folder, "/.lockstep_check.XXXXXX");
   if (!UniqueFd(mkostemp(&path[0], O_CLOEXEC)).valid()) return SystemError(name, "no file can be created there");

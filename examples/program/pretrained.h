@@ -20,8 +20,8 @@ namespace lockstep::examples {
 // an error. Errors name the file.
 absl::Status LoadPretrained(const std::string& path, torch::nn::Module& module);
 
-// The same, but the file's last layer may have another number of classes. Then the module keeps its own last layer.
-// Returns the number of classes in the file, or 0 if the last layer was loaded too.
+// Does the same, but the file's last layer may have another number of classes. Then the module keeps its own last
+// layer. Returns the number of classes in the file, or 0 if the last layer was loaded too.
 absl::StatusOr<int64_t> LoadPretrainedBackbone(const std::string& path, torch::nn::Module& module);
 
 // The last layer's name: the module of the last parameter, such as "fc".
