@@ -1,9 +1,10 @@
 #include "lockstep/examples/imagenet/config.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -117,7 +118,7 @@ void AddRanks(TrainConfig& config, RankConfig& ranks, FlagTable& flags) {
   flags.Add("gpu", &ranks.gpu, "The GPU to use. -1: the one of the local rank.", {-1});
 }
 
-absl::Status CheckShares(const TrainConfig& config) {
+absl::Status CheckNumbers(const TrainConfig& config) {
   if (!(config.ema_decay >= 0 && config.ema_decay < 1)) {
     return FlagError("ema-decay", config.ema_decay, "0 or more and less than 1");
   }
@@ -130,58 +131,41 @@ absl::Status CheckShares(const TrainConfig& config) {
   if (config.warmup_epochs > 0 && config.warmup_epochs >= config.epochs) {
     return FlagError("warmup-epochs", config.warmup_epochs, absl::StrCat("less than --epochs=", config.epochs));
   }
-  return absl::OkStatus();
-}
-
-absl::Status CheckVirtualRanks(const TrainConfig& config) {
   if (config.virtual_ranks == 0 || config.batch_size % config.virtual_ranks == 0) return absl::OkStatus();
   return FlagError("batch-size", config.batch_size,
                    absl::StrCat("a multiple of --virtual-ranks=", config.virtual_ranks));
 }
 
-absl::Status CheckArch(const std::string& arch) {
+absl::Status CheckNetwork(const TrainConfig& config) {
   const std::vector<std::string> names = models::Names();
-  if (std::find(names.begin(), names.end(), arch) != names.end()) return absl::OkStatus();
-  return FlagError("arch", arch, absl::StrCat("one of ", absl::StrJoin(names, ", ")));
-}
-
-absl::Status CheckLayout(const TrainConfig& config) {
-  if (!config.mkldnn) return absl::OkStatus();
-  if (config.channels_last) return absl::InvalidArgumentError("expected --mkldnn or --channels-last, not both");
-  if (config.amp != Amp::kNone) return absl::InvalidArgumentError("--mkldnn computes in float32: expected no --amp");
-  return absl::OkStatus();
-}
-
-absl::Status CheckFrozen(const TrainConfig& config) {
+  if (std::find(names.begin(), names.end(), config.arch) == names.end()) {
+    return FlagError("arch", config.arch, absl::StrCat("one of ", absl::StrJoin(names, ", ")));
+  }
+  if (config.mkldnn && config.channels_last) {
+    return absl::InvalidArgumentError("expected --mkldnn or --channels-last, not both");
+  }
+  if (config.mkldnn && config.amp != Amp::kNone) {
+    return absl::InvalidArgumentError("--mkldnn computes in float32: expected no --amp");
+  }
   if (!config.freeze_backbone || !config.pretrained.empty() || !config.resume.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError("--freeze-backbone: expected --pretrained or --resume, which give it a backbone");
-}
-
-bool IsDirectory(const std::string& path) {
-  struct stat info;
-  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-absl::Status CheckFile(const char* flag, const std::string& path) {
-  if (path.empty() || access(path.c_str(), R_OK) == 0) return absl::OkStatus();
-  return FlagError(flag, path, "a file that can be read");
 }
 
 absl::Status CheckData(const TrainConfig& config) {
   if (config.dummy) return absl::OkStatus();
   if (config.data.empty()) return absl::InvalidArgumentError("expected the folder of the images, or --dummy");
   for (const char* split : {"train", "val"}) {
-    if (!IsDirectory(absl::StrCat(config.data, "/", split))) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(absl::StrCat(config.data, "/", split), error)) {
       return FlagError("data", config.data, absl::StrCat("a folder with ", split, "/"));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckPaths(const TrainConfig& config) {
-  if (config.resume != "auto") LOCKSTEP_RETURN_IF_ERROR(CheckFile("resume", config.resume));
-  LOCKSTEP_RETURN_IF_ERROR(CheckFile("pretrained", config.pretrained));
-  return absl::OkStatus();
+absl::Status CheckFile(const char* flag, const std::string& path) {
+  if (path.empty() || access(path.c_str(), R_OK) == 0) return absl::OkStatus();
+  return FlagError(flag, path, "a file that can be read");
 }
 
 std::string Given(const char* flag, const std::string& value) { return absl::StrCat("--", flag, "=", value); }
@@ -203,13 +187,11 @@ FlagTable FlagsOf(TrainConfig& config, RankConfig& ranks) {
 }
 
 absl::Status CheckConfig(const TrainConfig& config) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckShares(config));
-  LOCKSTEP_RETURN_IF_ERROR(CheckVirtualRanks(config));
-  LOCKSTEP_RETURN_IF_ERROR(CheckArch(config.arch));
-  LOCKSTEP_RETURN_IF_ERROR(CheckLayout(config));
-  LOCKSTEP_RETURN_IF_ERROR(CheckFrozen(config));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumbers(config));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNetwork(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckData(config));
-  return CheckPaths(config);
+  if (config.resume != "auto") LOCKSTEP_RETURN_IF_ERROR(CheckFile("resume", config.resume));
+  return CheckFile("pretrained", config.pretrained);
 }
 
 absl::Status CheckRanks(const RankConfig& ranks) {

@@ -84,7 +84,7 @@ struct RankConfig {
   int32_t gpu = -1;
 };
 
-// Names, meanings, groups and ranges of all flags. The arguments are borrowed.
+// Returns the names, meanings, groups and ranges of all flags. The arguments are borrowed.
 FlagTable FlagsOf(TrainConfig& config, RankConfig& ranks);
 
 // InvalidArgument, naming the flag, the expected and the found value: a value is out of range, two flags contradict
@@ -92,8 +92,8 @@ FlagTable FlagsOf(TrainConfig& config, RankConfig& ranks);
 absl::Status CheckConfig(const TrainConfig& config);
 absl::Status CheckRanks(const RankConfig& ranks);
 
-// Checks whether the files and folders that rank 0 writes can be opened for writing. Call it on rank 0's host. Leaves
-// nothing behind. Errors name the flag, the path and the system's error.
+// Checks whether the files and folders that rank 0 writes can be opened for writing. Call it on rank 0's host. It
+// leaves no file behind. Errors name the flag, the path and the system's error.
 absl::Status CheckOutputs(const TrainConfig& config);
 
 }  // namespace lockstep::examples::imagenet

@@ -15,14 +15,14 @@ namespace {
 
 using Batch = data::Example;
 
-// The loader's pass has started.
+// Returns the first batch of a loader whose pass has started.
 absl::StatusOr<Batch> First(data::Loader& loader, absl::string_view which) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
   if (!batch) return absl::NotFoundError(absl::StrCat("this rank has no ", which, " images"));
   return *batch;
 }
 
-// Of the machine, in bytes: what programs can have without swapping.
+// The bytes of memory that programs can allocate on this machine without swapping.
 int64_t AvailableMemory() {
   std::ifstream file("/proc/meminfo");
   for (std::string word; file >> word;) {
@@ -77,7 +77,7 @@ absl::StatusOr<std::string> Measure(const Batches& batches, const Input& input, 
 }  // namespace
 
 absl::StatusOr<std::string> DryRun(Input& input, Learner& learner, comm::ProcessGroup* group, int local_ranks) {
-  // Agreed on, since training on them is collective.
+  // The ranks agree on this outcome, since training on the batches is collective.
   const absl::StatusOr<Batches> batches = Read(input);
   LOCKSTEP_RETURN_IF_ERROR(comm::Agree(group, "the dry run's images", batches.status()));
   LOCKSTEP_ASSIGN_OR_RETURN(

@@ -33,7 +33,7 @@ std::array<uint32_t, 256> MakeTable() {
 template <typename T>
 std::string LittleEndian(T value) {
   std::string bytes(sizeof(value), '\0');
-  std::memcpy(&bytes[0], &value, sizeof(value));  // x86-64 and ARM64 are
+  std::memcpy(&bytes[0], &value, sizeof(value));  // x86-64 and ARM64 are little-endian
   return bytes;
 }
 
@@ -50,7 +50,7 @@ std::string Field(int field, absl::string_view bytes) {
   return absl::StrCat(Key(field, kBytes), Varint(bytes.size()), bytes);
 }
 
-// Event.wall_time = 1.
+// The field Event.wall_time has the number 1.
 std::string WallTime() {
   return absl::StrCat(Key(1, kFixed64), LittleEndian(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())));
 }
@@ -78,13 +78,14 @@ absl::StatusOr<EventFile> EventFile::Create(const std::string& directory) {
   std::string path = EventPath(directory);
   LOCKSTEP_ASSIGN_OR_RETURN(OutputFile opened, OutputFile::Create(path, path));
   EventFile file(std::move(path), std::move(opened));
-  // Event.file_version = 3 of the first.
+  // The first event has the field Event.file_version, whose number is 3.
   LOCKSTEP_RETURN_IF_ERROR(file.WriteRecord(absl::StrCat(WallTime(), Field(3, "brain.Event:2"))));
   return file;
 }
 
 absl::Status EventFile::Scalar(absl::string_view tag, int64_t step, double value) {
-  // Summary.Value.tag = 1 and simple_value = 2; Summary.value = 1; Event.step = 2 and summary = 5.
+  // The numbers of fields: in Summary.Value 1 is tag and 2 is simple_value; in Summary 1 is value; in Event 2 is step
+  // and 5 is summary.
   const std::string point = absl::StrCat(Field(1, tag), Key(2, kFixed32), LittleEndian(static_cast<float>(value)));
   return WriteRecord(absl::StrCat(WallTime(), Key(2, kVarint), Varint(step), Field(5, Field(1, point))));
 }

@@ -19,7 +19,7 @@ namespace lockstep::examples::imagenet {
 class EventFile {
  public:
   // Creates `directory` if necessary, and in it a new file with the name that TensorBoard expects:
-  // events.out.tfevents.SECONDS.HOST.PID. OutputFile's errors, which name the file.
+  // events.out.tfevents.SECONDS.HOST.PID. Returns OutputFile's errors, which name the file.
   static absl::StatusOr<EventFile> Create(const std::string& directory);
 
   // Writes one point of the curve `tag`. It is in the file when this returns.

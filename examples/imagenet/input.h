@@ -28,8 +28,8 @@ struct Place {
   int64_t batch_size = 0;          // of a virtual rank. 0: this rank's share of --batch-size
 };
 
-// The training images, divided among the virtual ranks by VirtualRankSampler, shuffled and augmented; and the validation
-// images, each in the share of one virtual rank:
+// Has the training images, divided among the virtual ranks by VirtualRankSampler, shuffled and augmented; and the
+// validation images, each in the share of one virtual rank:
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto input, Input::Create(config));
 //   LOCKSTEP_RETURN_IF_ERROR(input->Divide(place));
@@ -39,12 +39,12 @@ struct Place {
 // The order and the augmentation depend on --seed (default: 0) and the epoch.
 class Input {
  public:
-  // The batch size of a virtual rank. InvalidArgument: there are more ranks than virtual ranks, or the batch is too small
-  // to be divided. Known before Create(), which may take long.
+  // The batch size of a virtual rank. It is known before Create(), which may take long. InvalidArgument: there are more
+  // ranks than virtual ranks, or the batch is too small to be divided.
   static absl::StatusOr<int64_t> BatchSizeOf(const TrainConfig& config, const Place& place);
 
-  // Reads no image. InvalidArgument: the classes of train/ and val/ differ, or there are more than --num-classes. Other
-  // errors come from listing the folders.
+  // Lists the images, and reads none. InvalidArgument: the classes of train/ and val/ differ, or there are more than
+  // --num-classes. Other errors come from listing the folders.
   static absl::StatusOr<std::unique_ptr<Input>> Create(const TrainConfig& config);
 
   // Takes this rank's images, from the beginning of epoch 0. Call it before the functions below, and again when the
@@ -69,9 +69,12 @@ class Input {
   // Starts a pass of validation() over the share of one virtual rank.
   absl::Status StartValidation(int64_t virtual_rank);
 
-  // Numbers of batches of a virtual rank: in a whole epoch, and in the rest of a restored one.
+  // The number of batches of a virtual rank in an epoch.
   int64_t BatchesPerEpoch() const { return Batches(sampler_->num_samples() / sampler_->num_virtual_ranks()); }
-  int64_t BatchesRemaining() const { return Batches(sampler_->num_remaining() / sampler_->num_virtual_ranks()); }
+  // The number of these batches that were done before sampler() was restored.
+  int64_t BatchesDone() const {
+    return BatchesPerEpoch() - Batches(sampler_->num_remaining() / sampler_->num_virtual_ranks());
+  }
   // The number of batches of all virtual ranks of this rank.
   int64_t ValidationBatches() const;
 
@@ -92,7 +95,7 @@ class Input {
   int64_t parts_ = 1;
   int64_t batch_size_ = 0;
   std::optional<sampler::VirtualRankSampler> sampler_;
-  std::optional<sampler::EvaluationSampler> validation_sampler_;    // of one virtual rank
+  std::optional<sampler::EvaluationSampler> validation_sampler_;    // for one virtual rank
   std::unique_ptr<data::Loader> train_loader_, validation_loader_;  // after the members that they borrow
 };
 

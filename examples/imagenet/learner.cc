@@ -1,5 +1,6 @@
 #include "lockstep/examples/imagenet/learner.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
 
@@ -11,13 +12,10 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
-#include "lockstep/ddp/amp/autocast.h"
 #include "lockstep/ddp/amp/grad_scaler_value.h"
 #include "lockstep/ddp/bucket_layout_value.h"
 #include "lockstep/ddp/no_sync.h"
 #include "lockstep/elastic/wrap.h"
-#include "lockstep/examples/imagenet/meters.h"
-#include "lockstep/examples/imagenet/weight_average.h"
 #include "lockstep/examples/program/pretrained.h"
 #include "lockstep/models/channels_last.h"
 #include "lockstep/models/registry.h"
@@ -39,16 +37,7 @@ absl::StatusOr<LRScheduler> MakeScheduler(torch::optim::Optimizer* optimizer, co
   return LRScheduler::Create(optimizer, checkpoint::SequentialLR{{warmup, schedule}, {config.warmup_epochs}});
 }
 
-absl::StatusOr<std::optional<ddp::GradScaler>> MakeScaler(Amp amp, c10::Device device) {
-  if (amp != Amp::kHalf) return std::nullopt;
-  if (device.is_cpu()) {
-    return absl::InvalidArgumentError("--amp=fp16 needs a GPU; on the CPU there is --amp=bf16");
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(ddp::GradScaler scaler, ddp::GradScaler::Create());
-  return scaler;
-}
-
-// All parameters but those of the last layer.
+// Freezes all parameters except the last layer's.
 void Freeze(torch::nn::Module& net) {
   const std::string last_layer = LastLayer(net) + ".";
   for (const auto& parameter : net.named_parameters()) {
@@ -67,11 +56,16 @@ absl::StatusOr<models::ImageClassifier> MakeNet(const TrainConfig& config, int64
   return net;
 }
 
-// BatchNorm normalises with its averages, and does not update them.
+// Makes BatchNorm normalise with its averages, and not update them.
 void KeepAverages(torch::nn::Module& net) {
   for (const std::shared_ptr<torch::nn::Module>& module : net.modules()) {
     if (auto* const norm = module->as<torch::nn::BatchNorm2dImpl>()) norm->eval();
   }
+}
+
+at::Tensor Loss(const at::Tensor& logits, const at::Tensor& target, double label_smoothing) {
+  return torch::nn::functional::cross_entropy(
+      logits, target, torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(label_smoothing));
 }
 
 BatchResult ResultOf(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& target) {
@@ -83,6 +77,24 @@ BatchResult ResultOf(const at::Tensor& loss, const at::Tensor& logits, const at:
   return result;
 }
 
+// Without a group (nullptr) this rank is the only one.
+absl::Status TakeFromRankZero(const std::vector<at::Tensor>& tensors, comm::ProcessGroup* group) {
+  for (const at::Tensor& tensor : tensors) {
+    if (group) LOCKSTEP_RETURN_IF_ERROR(group->Broadcast(tensor.detach(), /*root=*/0));
+  }
+  return absl::OkStatus();
+}
+
+void Update(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& now, double decay) {
+  for (size_t i = 0; i < averages.size(); ++i) {
+    if (averages[i].is_floating_point()) {
+      averages[i].lerp_(now[i], 1 - decay);
+    } else {
+      averages[i].copy_(now[i]);
+    }
+  }
+}
+
 int64_t Bytes(const std::vector<at::Tensor>& tensors) {
   int64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
@@ -91,10 +103,22 @@ int64_t Bytes(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
+void UpdateAverage(torch::nn::Module& average, const torch::nn::Module& now, double decay) {
+  const at::NoGradGuard no_grad;
+  Update(average.parameters(), now.parameters(), decay);
+  Update(average.buffers(), now.buffers(), decay);
+}
+
 absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const TrainConfig& config, int64_t num_classes,
                                                          c10::Device device) {
   if (config.mkldnn && !device.is_cpu()) return absl::InvalidArgumentError("--mkldnn is for the CPU");
-  LOCKSTEP_ASSIGN_OR_RETURN(std::optional<ddp::GradScaler> scaler, MakeScaler(config.amp, device));
+  if (config.amp == Amp::kHalf && device.is_cpu()) {
+    return absl::InvalidArgumentError("--amp=fp16 needs a GPU; on the CPU there is --amp=bf16");
+  }
+  std::optional<ddp::GradScaler> scaler;
+  if (config.amp == Amp::kHalf) {
+    LOCKSTEP_ASSIGN_OR_RETURN(scaler, ddp::GradScaler::Create());
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(models::ImageClassifier net, MakeNet(config, num_classes, device));
   auto optimizer = std::make_unique<torch::optim::SGD>(
       net->parameters(),
@@ -126,7 +150,7 @@ absl::Status Learner::KeepIn(elastic::World& world) {
   LOCKSTEP_RETURN_IF_ERROR(world.Keep("scheduler", scheduler_));
   if (scaler_) LOCKSTEP_RETURN_IF_ERROR(world.Keep("scaler", *scaler_));
   if (!average_) return absl::OkStatus();
-  // Not as a module, whose buffers the ranks exchange in each step: these are equal.
+  // The average is not kept as a module, whose buffers the ranks exchange in each step: its buffers are equal.
   const auto save = [this]() -> absl::StatusOr<Value> { return checkpoint::StateDict(*average_); };
   return world.Keep("model_ema", save,
                     [this](const Value& value) { return checkpoint::LoadStateDict(*average_, value); });
@@ -134,7 +158,7 @@ absl::Status Learner::KeepIn(elastic::World& world) {
 
 absl::Status Learner::Distribute(comm::ProcessGroup* group) {
   ddp_.reset();
-  optimizer_->zero_grad();  // of a step that another group did not complete
+  optimizer_->zero_grad();  // another group may have left gradients of a step that it did not complete
   if (!group || (group->size() == 1 && config_.virtual_ranks == 0)) return absl::OkStatus();
   ddp::Options options;
   options.virtual_ranks = config_.virtual_ranks;
@@ -153,11 +177,8 @@ void Learner::Leave() {
 }
 
 absl::Status Learner::Begin() {
-  for (const std::vector<at::Tensor>& tensors : {net_->parameters(), net_->buffers()}) {
-    for (const at::Tensor& tensor : tensors) {
-      if (group_) LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(tensor.detach(), /*root=*/0));
-    }
-  }
+  LOCKSTEP_RETURN_IF_ERROR(TakeFromRankZero(net_->parameters(), group_));
+  LOCKSTEP_RETURN_IF_ERROR(TakeFromRankZero(net_->buffers(), group_));
   if (!average_ || average_is_restored_) return absl::OkStatus();
   return checkpoint::LoadStateDict(*average_, checkpoint::StateDict(*net_));
 }
@@ -168,9 +189,9 @@ data::Example Learner::OnDevice(const data::Example& batch) const {
   return {config_.mkldnn ? images.to_mkldnn() : images, batch.target.to(device_, /*non_blocking=*/true)};
 }
 
-at::Tensor Learner::Loss(const at::Tensor& logits, const at::Tensor& target, double label_smoothing) const {
-  return torch::nn::functional::cross_entropy(
-      logits, target, torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(label_smoothing));
+ddp::Autocast Learner::MakeAutocast() const {
+  return ddp::Autocast(device_.type(), config_.amp == Amp::kHalf ? at::kHalf : at::kBFloat16,
+                       config_.amp != Amp::kNone);
 }
 
 absl::Status Learner::ForEachVirtualRank(int64_t step, const std::function<absl::Status(int virtual_rank)>& train) {
@@ -189,8 +210,7 @@ absl::StatusOr<BatchResult> Learner::Train(const data::Example& batch, int64_t p
     const data::Example example = OnDevice(batch);
     at::Tensor logits, loss;
     {
-      const ddp::Autocast autocast(device_.type(), config_.amp == Amp::kHalf ? at::kHalf : at::kBFloat16,
-                                   config_.amp != Amp::kNone);
+      const ddp::Autocast autocast = MakeAutocast();
       logits = ddp_ ? (*ddp_)(example.data) : net_(example.data);
       loss = Loss(logits, example.target, config_.label_smoothing);
     }
@@ -212,13 +232,7 @@ absl::Status Learner::StepOptimizer() {
   });
 }
 
-absl::Status Learner::BeginEvaluation() {
-  if (!group_) return absl::OkStatus();
-  for (const at::Tensor& buffer : (average_ ? average_ : net_)->buffers()) {
-    LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(buffer, /*root=*/0));
-  }
-  return absl::OkStatus();
-}
+absl::Status Learner::BeginEvaluation() { return TakeFromRankZero((average_ ? average_ : net_)->buffers(), group_); }
 
 absl::StatusOr<BatchResult> Learner::Evaluate(const data::Example& batch) {
   return TorchStatusOr("", [&] {
@@ -226,8 +240,7 @@ absl::StatusOr<BatchResult> Learner::Evaluate(const data::Example& batch) {
     models::ImageClassifier& net = average_ ? average_ : net_;
     net->eval();
     const data::Example example = OnDevice(batch);
-    const ddp::Autocast autocast(device_.type(), config_.amp == Amp::kHalf ? at::kHalf : at::kBFloat16,
-                                 config_.amp != Amp::kNone);
+    const ddp::Autocast autocast = MakeAutocast();
     const at::Tensor logits = net(example.data);
     return ResultOf(Loss(logits, example.target, /*label_smoothing=*/0), logits, example.target);
   });

@@ -4,6 +4,7 @@
 #define LOCKSTEP_EXAMPLES_IMAGENET_LEARNER_H_
 
 #include <c10/core/Device.h>
+#include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
 
 #include <cstdint>
@@ -18,36 +19,22 @@
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/example.h"
+#include "lockstep/ddp/amp/autocast.h"
 #include "lockstep/ddp/amp/grad_scaler.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/examples/imagenet/config.h"
+#include "lockstep/examples/imagenet/meters.h"
 #include "lockstep/models/image_classifier.h"
 
 namespace lockstep::examples::imagenet {
 
-// The result of a batch on this rank.
-struct BatchResult {
-  double loss = 0;  // mean over its images
-  int64_t images = 0;
-  int64_t in_top1 = 0;
-  int64_t in_top5 = 0;
-};
-
 // Combines network, DDP, SGD, learning-rate schedule, mixed precision, gradient accumulation and the average of
-// weights:
+// weights. After Create(), Distribute() and Begin(), this is a step:
 //
-//   LOCKSTEP_ASSIGN_OR_RETURN(const auto learner, Learner::Create(config, num_classes, device));
-//   LOCKSTEP_RETURN_IF_ERROR(learner->Distribute(group));
-//   LOCKSTEP_RETURN_IF_ERROR(learner->Begin());
-//   for (epochs) {
-//     for (steps) {
-//       const auto train = [&](int virtual_rank) { return learner->Train(batch, /*parts=*/1, true).status(); };
-//       LOCKSTEP_RETURN_IF_ERROR(learner->ForEachVirtualRank(step, train));
-//       LOCKSTEP_RETURN_IF_ERROR(learner->StepOptimizer());
-//     }
-//     learner->EndEpoch();
-//   }
+//   const auto train = [&](int virtual_rank) { return learner->Train(batch, /*parts=*/1, /*last=*/true).status(); };
+//   LOCKSTEP_RETURN_IF_ERROR(learner->ForEachVirtualRank(step, train));
+//   LOCKSTEP_RETURN_IF_ERROR(learner->StepOptimizer());
 //
 // Errors of LibTorch are converted by TorchStatus(). Not thread-safe.
 class Learner {
@@ -59,24 +46,24 @@ class Learner {
   Learner(const Learner&) = delete;
   Learner& operator=(const Learner&) = delete;
 
-  // Makes `world` keep all of this. `world` must not outlive this learner.
+  // Makes `world` keep the learner's state. `world` must not outlive this learner.
   absl::Status KeepIn(elastic::World& world);
 
-  // From here on the ranks of `group` train together. Their weights are equal already, or Begin() makes them so. A single
-  // rank needs no DDP, unless there are virtual ranks. Without a group (nullptr) each rank trains alone. Every rank must
-  // call it, may call it again with another group, and must call Leave() before a group ends.
+  // From here on the ranks of `group` train together. Their weights are equal already, or Begin() makes them equal. A
+  // single rank needs no DDP, unless there are virtual ranks. Without a group (nullptr) each rank trains alone. Every
+  // rank must call it, may call it again with another group, and must call Leave() before a group ends.
   absl::Status Distribute(comm::ProcessGroup* group);
   void Leave();
 
-  // Begins a run: all ranks get rank 0's weights, and the average of weights starts at them, unless Restore() has read it
-  // from a checkpoint. Call it on every rank, after Distribute().
+  // Begins a run: all ranks get rank 0's weights, and the average of weights starts at them, unless Restore() has read
+  // it from a checkpoint. Call it on every rank, after Distribute().
   absl::Status Begin();
 
   // Calls `train` for each virtual rank of this rank, in order, for step number `step` of the optimizer. Without
   // --virtual-ranks that is once. `train` calls Train(). Returns its error.
   absl::Status ForEachVirtualRank(int64_t step, const std::function<absl::Status(int virtual_rank)>& train);
 
-  // Takes a step of the optimizer, after ForEachVirtualRank(). Not collective.
+  // Takes a step of the optimizer, after ForEachVirtualRank(). It is not collective.
   absl::Status StepOptimizer();
 
   // Runs forward and backward of one of the `parts` batches of a virtual rank in a step. With `last`, the gradients are
@@ -86,8 +73,8 @@ class Learner {
   // Gives every rank rank 0's BatchNorm statistics, which are also those in a checkpoint; after a step each rank has
   // different ones. Every rank must call it.
   absl::Status BeginEvaluation();
-  // Evaluates the network, or the average of weights if there is one. The loss is without label smoothing. Not
-  // collective.
+  // Evaluates the network, or the average of weights if there is one. The loss is without label smoothing. The function
+  // is not collective.
   absl::StatusOr<BatchResult> Evaluate(const data::Example& batch);
 
   // Sets the next epoch's learning rate.
@@ -96,7 +83,7 @@ class Learner {
 
   models::ImageClassifier& net() { return net_; }
   c10::Device device() const { return device_; }
-  // Bytes of parameters and buffers, the optimizer's state and the average of weights.
+  // The bytes of parameters and buffers, the optimizer's state and the average of weights.
   int64_t StateBytes() const;
 
   // Entries for a checkpoint, which share the learner's memory: state_dict, optimizer, scheduler and, if they exist,
@@ -114,20 +101,25 @@ class Learner {
           std::optional<ddp::GradScaler> scaler);
 
   data::Example OnDevice(const data::Example& batch) const;
-  at::Tensor Loss(const at::Tensor& logits, const at::Tensor& target, double label_smoothing) const;
+  ddp::Autocast MakeAutocast() const;
 
   const TrainConfig config_;
   const c10::Device device_;
   models::ImageClassifier net_;
   std::unique_ptr<torch::optim::SGD> optimizer_;
-  checkpoint::LRScheduler scheduler_;  // of *optimizer_
+  checkpoint::LRScheduler scheduler_;
   std::optional<ddp::GradScaler> scaler_;
   models::ImageClassifier average_{nullptr};  // null without --ema-decay
   bool average_is_restored_ = false;
-  comm::ProcessGroup* group_ = nullptr;  // of Distribute()
+  // These two end with a group.
+  comm::ProcessGroup* group_ = nullptr;
   std::optional<ddp::DistributedDataParallel<models::ImageClassifier>> ddp_;
   std::optional<checkpoint::Value> buckets_;  // from the restored checkpoint, for the first group
 };
+
+// Sets average = decay * average + (1 - decay) * now, for every parameter and floating-point buffer. Other buffers are
+// copied. `average` and `now` must be modules of the same kind. If the ranks' weights are equal, so are their averages.
+void UpdateAverage(torch::nn::Module& average, const torch::nn::Module& now, double decay);
 
 }  // namespace lockstep::examples::imagenet
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/utils.h>
 
 #include <cmath>
@@ -202,6 +203,21 @@ TEST(Learner, WhatTheDeviceCannotDoIsRefused) {
   config.amp = Amp::kHalf;
   EXPECT_EQ(Learner::Create(config, kClasses, c10::kCPU).status().message(),
             "--amp=fp16 needs a GPU; on the CPU there is --amp=bf16");
+}
+
+TEST(WeightAverage, ParametersAndStatisticsMoveByOneMinusDecayAndCountersAreTaken) {
+  torch::nn::BatchNorm2d now(2), average(2);
+  {
+    const at::NoGradGuard no_grad;
+    now->weight.fill_(3);
+    now->running_mean.fill_(4);
+    now->num_batches_tracked.fill_(7);
+  }
+  UpdateAverage(*average, *now, 0.75);
+  EXPECT_EQ(average->weight[0].item<float>(), 1.5);
+  EXPECT_EQ(average->running_mean[1].item<float>(), 1);
+  EXPECT_EQ(average->num_batches_tracked.item<int64_t>(), 7);
+  EXPECT_EQ(now->weight[0].item<float>(), 3);
 }
 
 }  // namespace

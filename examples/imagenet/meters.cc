@@ -1,6 +1,10 @@
 #include "lockstep/examples/imagenet/meters.h"
 
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -8,16 +12,16 @@
 namespace lockstep::examples::imagenet {
 namespace {
 
+constexpr int64_t kColumns = 4;
+
+// The share of `count` images in percent.
+double Percent(int64_t count, const BatchResult& result) {
+  return 100 / static_cast<double>(result.images) * static_cast<double>(count);
+}
+
 std::string Format(AverageMeter::Form form, double value) {
-  switch (form) {
-    case AverageMeter::Form::kSeconds:
-      return absl::StrFormat("%6.3f", value);
-    case AverageMeter::Form::kLoss:
-      return absl::StrFormat("%.4e", value);
-    case AverageMeter::Form::kPercent:
-      return absl::StrFormat("%6.2f", value);
-  }
-  return "";
+  if (form == AverageMeter::Form::kLoss) return absl::StrFormat("%.4e", value);
+  return form == AverageMeter::Form::kSeconds ? absl::StrFormat("%6.3f", value) : absl::StrFormat("%6.2f", value);
 }
 
 }  // namespace
@@ -35,6 +39,40 @@ void AverageMeter::Reset(double sum, int64_t count) {
 
 std::string AverageMeter::ToString() const {
   return absl::StrCat(name_, " ", Format(form_, value_), " (", Format(form_, average()), ")");
+}
+
+PassMeters::PassMeters(int64_t parts) : sums_(at::zeros({parts, kColumns}, at::kDouble)) {}
+
+void PassMeters::Count(int64_t virtual_rank, const BatchResult& result) {
+  double* const row = sums_.data_ptr<double>() + virtual_rank * kColumns;
+  const auto images = static_cast<double>(result.images);
+  row[0] += images;
+  row[1] += result.loss * images;
+  row[2] += Percent(result.in_top1, result) * images;
+  row[3] += Percent(result.in_top5, result) * images;
+}
+
+void PassMeters::Update(const BatchResult& result, absl::Duration waited) {
+  const absl::Time now = absl::Now();
+  time.Update(absl::ToDoubleSeconds(now - last_end_));
+  data.Update(absl::ToDoubleSeconds(waited - waited_));
+  last_end_ = now;
+  waited_ = waited;
+  loss.Update(result.loss, result.images);
+  top1.Update(Percent(result.in_top1, result), result.images);
+  top5.Update(Percent(result.in_top5, result), result.images);
+}
+
+at::Tensor PassMeters::TakeSums() { return std::exchange(sums_, at::zeros_like(sums_)); }
+
+void PassMeters::Show(const at::Tensor& sums) {
+  double totals[kColumns] = {};
+  const auto* const values = static_cast<const double*>(sums.const_data_ptr());
+  for (int64_t i = 0; i < sums.numel(); ++i) totals[i % kColumns] += values[i];
+  const auto images = static_cast<int64_t>(totals[0]);
+  loss.Reset(totals[1], images);
+  top1.Reset(totals[2], images);
+  top5.Reset(totals[3], images);
 }
 
 std::string ProgressLine(absl::string_view prefix, int64_t batch, int64_t batches,

@@ -1,4 +1,4 @@
-// Meters, which keep the last value and the average of a number.
+// Meters of numbers, and of passes over images.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_METERS_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_METERS_H_
@@ -10,10 +10,20 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace lockstep::examples::imagenet {
 
-// Keeps one number. Values are weighted by the number of images.
+// The result of a batch on this rank.
+struct BatchResult {
+  double loss = 0;  // mean over its images
+  int64_t images = 0;
+  int64_t in_top1 = 0;
+  int64_t in_top5 = 0;
+};
+
+// Keeps the last value and the average of one number. Values are weighted by the number of images.
 class AverageMeter {
  public:
   // How ToString() prints the number: as Python's example prints times, losses and percentages.
@@ -39,6 +49,46 @@ class AverageMeter {
   Form form_;
   double value_ = 0, sum_ = 0;
   int64_t count_ = 0;
+};
+
+// Meters of a pass, on one rank and over all ranks. The time runs from construction.
+class PassMeters {
+ public:
+  AverageMeter time{"Time", AverageMeter::Form::kSeconds};  // time of a batch
+  AverageMeter data{"Data", AverageMeter::Form::kSeconds};  // part of it spent waiting for images
+  // Until Show() these have the batches of Update().
+  AverageMeter loss{"Loss", AverageMeter::Form::kLoss};
+  AverageMeter top1{"Acc@1", AverageMeter::Form::kPercent};
+  AverageMeter top5{"Acc@5", AverageMeter::Form::kPercent};
+
+  // `parts`: the number of virtual ranks, or of ranks without them.
+  explicit PassMeters(int64_t parts);
+
+  // Counts a batch of one of this rank's virtual ranks for TakeSums().
+  void Count(int64_t virtual_rank, const BatchResult& result);
+
+  // Ends a batch, and shows `result`. `waited` is the total time that the pass has waited for images so far.
+  void Update(const BatchResult& result, absl::Duration waited);
+
+  // The counts since the last call. Float64 [virtual ranks, 4]: the number of images and the sums of the last three
+  // meters, with zeros in the rows of other ranks. So the sum over all ranks has the rows of all virtual ranks, and
+  // with --virtual-ranks the same bits on any number of ranks.
+  at::Tensor TakeSums();
+
+  // Images per second of `shares` shares of the images that are as fast as the one that the meters show.
+  double ImagesPerSecond(int64_t shares) const {
+    return time.sum() == 0 ? 0 : static_cast<double>(loss.count() * shares) / time.sum();
+  }
+  // The share of the time that was spent waiting for images.
+  double DataShare() const { return time.sum() == 0 ? 0 : data.sum() / time.sum(); }
+
+  // Makes the last three meters cover `sums`, whose rows are added up in their order.
+  void Show(const at::Tensor& sums);
+
+ private:
+  absl::Time last_end_ = absl::Now();
+  absl::Duration waited_;
+  at::Tensor sums_;  // for TakeSums()
 };
 
 // "Epoch: [0][ 10/5005]\tTime  0.212 ( 0.220)\t...".

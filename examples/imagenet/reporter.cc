@@ -7,24 +7,8 @@
 #include "lockstep/base/status.h"
 
 namespace lockstep::examples::imagenet {
-namespace {
 
 using Json = nlohmann::ordered_json;
-
-}  // namespace
-
-double StepReport::ImagesPerSecond(const PassMeters& meters) const {
-  if (meters.time.sum() == 0) return 0;
-  return static_cast<double>(meters.loss.count() * shares) / meters.time.sum();
-}
-
-double StepReport::DataShare(const PassMeters& meters) {
-  return meters.time.sum() == 0 ? 0 : meters.data.sum() / meters.time.sum();
-}
-
-absl::Duration StepReport::Eta(const PassMeters& meters) const {
-  return absl::Seconds(meters.time.average() * static_cast<double>(batches - batch));
-}
 
 absl::StatusOr<Reporter> Reporter::Create(const TrainConfig& config, bool append) {
   LOCKSTEP_ASSIGN_OR_RETURN(JsonLines json, JsonLines::Create("json-file", config.json_file, append));
@@ -42,8 +26,10 @@ bool Reporter::IsDue(const StepReport& report) const {
 }
 
 void Reporter::Show(const std::string& prefix, const StepReport& report, const PassMeters& meters) {
-  const std::string pace = absl::StrFormat("%.1f images/s  data %.0f %%  ETA %s", report.ImagesPerSecond(meters),
-                                           100 * StepReport::DataShare(meters), Clock(report.Eta(meters)));
+  const auto left = static_cast<double>(report.batches - report.batch);
+  const absl::Duration eta = absl::Seconds(meters.time.average() * left);
+  const std::string pace = absl::StrFormat("%.1f images/s  data %.0f %%  ETA %s", meters.ImagesPerSecond(report.shares),
+                                           100 * meters.DataShare(), Clock(eta));
   if (display_.terminal()) {
     display_.Bar(prefix, report.batch, report.batches,
                  absl::StrFormat("loss %.4f  acc@1 %.2f  %s", meters.loss.average(), meters.top1.average(), pace));
@@ -72,7 +58,7 @@ void Reporter::BeginPass(const std::string& prefix, int64_t done, int64_t all) {
 absl::Status Reporter::Step(const StepReport& report, const PassMeters& meters) {
   Show(absl::StrCat("Epoch: [", report.epoch, "]"), report, meters);
   if (!IsDue(report)) return absl::OkStatus();
-  const double images_per_second = report.ImagesPerSecond(meters), data_share = StepReport::DataShare(meters);
+  const double images_per_second = meters.ImagesPerSecond(report.shares), data_share = meters.DataShare();
   LOCKSTEP_RETURN_IF_ERROR(Curve("train/loss", report.step, meters.loss.value()));
   LOCKSTEP_RETURN_IF_ERROR(Curve("train/lr", report.step, report.lr));
   LOCKSTEP_RETURN_IF_ERROR(Curve("train/images_per_second", report.step, images_per_second));
@@ -112,20 +98,20 @@ absl::Status Reporter::Validation(int64_t epoch, int64_t step, const PassMeters&
                          .dump());
 }
 
-absl::Status Reporter::Epoch(const EpochReport& report) {
+absl::Status Reporter::Epoch(const StepReport& last, double images_per_second, const PassMeters& meters) {
+  const double loss = meters.loss.average(), acc1 = meters.top1.average(), data_share = meters.DataShare();
   if (display_.terminal()) {
-    Say(absl::StrFormat("Epoch: [%d]  loss %.4f  acc@1 %.2f  %.1f images/s  data %.0f %%  took %s", report.epoch,
-                        report.train_loss, report.train_acc1, report.images_per_second, 100 * report.data_share,
-                        Clock(report.time)));
+    Say(absl::StrFormat("Epoch: [%d]  loss %.4f  acc@1 %.2f  %.1f images/s  data %.0f %%  took %s", last.epoch, loss,
+                        acc1, images_per_second, 100 * data_share, Clock(absl::Seconds(meters.time.sum()))));
   }
   return json_.Write(Json({{"event", "epoch"},
-                           {"epoch", report.epoch},
-                           {"step", report.step},
-                           {"loss", report.train_loss},
-                           {"acc1", report.train_acc1},
-                           {"lr", report.lr},
-                           {"images_per_second", report.images_per_second},
-                           {"data_share", report.data_share}})
+                           {"epoch", last.epoch},
+                           {"step", last.step},
+                           {"loss", loss},
+                           {"acc1", acc1},
+                           {"lr", last.lr},
+                           {"images_per_second", images_per_second},
+                           {"data_share", data_share}})
                          .dump());
 }
 

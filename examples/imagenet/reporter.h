@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "lockstep/examples/imagenet/config.h"
 #include "lockstep/examples/imagenet/event_file.h"
-#include "lockstep/examples/imagenet/pass_meters.h"
+#include "lockstep/examples/imagenet/meters.h"
 #include "lockstep/examples/program/display.h"
 #include "lockstep/examples/program/json_lines.h"
 
@@ -26,39 +26,23 @@ struct StepReport {
   int64_t batch = 0;  // of this epoch, from 1
   int64_t batches = 0;
   int64_t step = 0;    // number of batches in the whole run so far
-  int64_t shares = 1;  // that the ranks have of the images, equally fast; the meters show one
+  int64_t shares = 1;  // shares of the images, which the ranks process equally fast. The meters show one share
   double lr = 0;
-
-  // Figures of this pass: images per second over all ranks, the share of the time spent waiting for images, and the
-  // remaining time.
-  double ImagesPerSecond(const PassMeters& meters) const;
-  static double DataShare(const PassMeters& meters);
-  absl::Duration Eta(const PassMeters& meters) const;
-};
-
-struct EpochReport {
-  int64_t epoch = 0;
-  int64_t step = 0;
-  double train_loss = 0;  // over all ranks' images, like the following
-  double train_acc1 = 0;
-  double images_per_second = 0;
-  double data_share = 0;
-  double lr = 0;
-  absl::Duration time;
 };
 
 // Standard output gets a line for every `print_freq`th batch, as in Python's example, and for a batch that ends 5 s
 // after the last line. During a longer batch it gets a line with the time. On a terminal it gets a bar instead, and a
-// line for each epoch. The JSON file gets one object a line: {"event": "step", ...}, "validation" and "epoch". Only rank 0 has a reporter.
+// line for each epoch. The JSON file gets one object a line: {"event": "step", ...}, "validation" and "epoch". Only
+// rank 0 has a reporter.
 class Reporter {
  public:
-  // `append` keeps the contents of the JSON file. OutputFile's errors, which name the flag and the file.
+  // `append` keeps the contents of the JSON file. Returns OutputFile's errors, which name the flag and the file.
   static absl::StatusOr<Reporter> Create(const TrainConfig& config, bool append);
 
   void Say(absl::string_view line) { display_.Say(line); }
   void Warn(absl::string_view line) { display_.Warn(line); }
 
-  // Says that something begins that may take long, and repeats that as Display::Await() does.
+  // Prints that something begins that may take long, and repeats the line as Display::Await() does.
   void Begin(absl::string_view line) {
     display_.Say(line);
     display_.Await(line);
@@ -73,7 +57,8 @@ class Reporter {
   // Shows a batch of a validation as Step() does, without writing to a file.
   void Test(const StepReport& report, const PassMeters& meters);
   absl::Status Validation(int64_t epoch, int64_t step, const PassMeters& meters);
-  absl::Status Epoch(const EpochReport& report);
+  // Reports the end of an epoch. `last` is the report of its last batch. `meters` show the images of all ranks.
+  absl::Status Epoch(const StepReport& last, double images_per_second, const PassMeters& meters);
 
   // Closes the files.
   absl::Status Close();

@@ -13,13 +13,11 @@ absl::StatusOr<std::unique_ptr<StepTrace>> StepTrace::Create(const std::string& 
   return std::unique_ptr<StepTrace>(new StepTrace(std::move(file), begin, steps));
 }
 
-absl::Status StepTrace::AfterStep(int64_t step) {
-  if (step == begin_) {
+absl::Status StepTrace::AfterStep() {
+  if (++step_ == begin_) {
     return TorchStatus("--trace-file", [&] { profile_ = std::make_unique<RecordProfile>(events_); });
   }
-  if (step != begin_ + steps_) return absl::OkStatus();
-  complete_ = true;
-  return Finish();
+  return step_ == begin_ + steps_ ? Finish() : absl::OkStatus();
 }
 
 absl::Status StepTrace::Finish() {

@@ -20,10 +20,9 @@ namespace lockstep::examples::imagenet {
 // Runs LibTorch's operator profiler for `steps` steps after the first `begin`, on this thread and its backward passes.
 // The trace is kept in memory until its last step, because the profiler does not report write errors.
 //
-//   LOCKSTEP_ASSIGN_OR_RETURN(const auto trace, StepTrace::Create("trace.json", /*begin=*/5, /*steps=*/5));
-//   for (int64_t step = 1; ...; ++step) {
+//   while (...) {
 //     Train();
-//     LOCKSTEP_RETURN_IF_ERROR(trace->AfterStep(step));
+//     LOCKSTEP_RETURN_IF_ERROR(trace->AfterStep());
 //   }
 //   LOCKSTEP_RETURN_IF_ERROR(trace->Finish());
 class StepTrace {
@@ -33,21 +32,23 @@ class StepTrace {
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
-  // Call it after each step of the run, counted from 1.
-  absl::Status AfterStep(int64_t step);
+  // Call it after each step of the run.
+  absl::Status AfterStep();
 
   // Writes the trace if the run ended before the last step of the trace.
   absl::Status Finish();
 
   // Whether all steps are in the file.
-  bool complete() const { return complete_; }
+  bool complete() const { return step_ >= begin_ + steps_; }
+  // The number of calls of AfterStep().
+  int64_t steps() const { return step_; }
 
  private:
   StepTrace(OutputFile file, int64_t begin, int64_t steps) : file_(std::move(file)), begin_(begin), steps_(steps) {}
 
   OutputFile file_;
   const int64_t begin_, steps_;
-  bool complete_ = false;
+  int64_t step_ = 0;
   std::ostringstream events_;
   std::unique_ptr<torch::autograd::profiler::RecordProfile> profile_;  // after the members that it borrows
 };

@@ -1,16 +1,9 @@
 // Trains an image classifier on ImageNet, or on any folder of images: the counterpart of PyTorch's ImageNet example,
-// with its flags.
+// with its flags. README.md has more commands, and what they print.
 //
 //   bazel-bin/examples/imagenet/train -a resnet50 /data/imagenet                              # one process
-//   bazel-bin/examples/imagenet/train --multiprocessing-distributed /data/imagenet            # a rank for each GPU
-//   bazel-bin/launch/launch --nproc_per_node=2 bazel-bin/examples/imagenet/train /data/imagenet
-//   srun bazel-bin/examples/imagenet/train /data/imagenet                                     # or torchrun, mpirun
 //   bazel-bin/launch/launch --standalone --nproc_per_node=4 bazel-bin/examples/imagenet/train
 //     --virtual-ranks=8 --resume=auto /data/imagenet                                          # kill ranks as you like
-//   bazel-bin/examples/imagenet/train --dummy --dummy-train-images=256 --dummy-val-images=64 --image-size=64 -b32
-//     --epochs=1                                                                              # without data
-//
-// README.md has more, and what it prints.
 
 #include <c10/util/Logging.h>
 #include <torch/cuda.h>
@@ -30,7 +23,7 @@
 #include "lockstep/comm/environment/rank_environment.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/examples/imagenet/config.h"
-#include "lockstep/examples/imagenet/trainer.h"
+#include "lockstep/examples/imagenet/run.h"
 #include "lockstep/examples/program/flag_table.h"
 #include "lockstep/examples/ranks/devices.h"
 #include "lockstep/examples/ranks/finish.h"
@@ -69,18 +62,22 @@ absl::StatusOr<c10::Device> ChooseDevice(const RankConfig& ranks, const comm::Ra
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.gpu));
 }
 
+// A rank that this program has started has its number and its meeting place from the environment.
+comm::ExplicitRank ExplicitRankOf(const RankConfig& ranks) {
+  if (ranks.multiprocessing_distributed) return {};
+  return {ranks.rank, ranks.world_size};
+}
+
 // InitOptions::backend. The ranks sum their counts in the CPU's memory, which NCCL does not take.
 std::string BackendOf(const RankConfig& ranks) {
   return ranks.dist_backend == "nccl" ? "cpu:gloo,cuda:nccl" : ranks.dist_backend;
 }
 
-// As one rank: of a launcher, of this program, of those that --rank and --world-size number, or alone. A rank that this
-// program has started has its number and its meeting place from the environment.
-//
-// With --virtual-ranks the result does not depend on who trains, so the ranks of Lockstep's launch regroup when one dies.
+// Trains as one rank: of a launcher, of this program, of the ranks that --rank and --world-size number, or alone. With
+// --virtual-ranks the result does not depend on who trains, so the ranks of Lockstep's launch regroup when one dies.
 absl::Status TrainAsRank(const TrainConfig& config, const RankConfig& ranks) {
   elastic::Options options;
-  if (!ranks.multiprocessing_distributed) options.explicit_rank = {ranks.rank, ranks.world_size};
+  options.explicit_rank = ExplicitRankOf(ranks);
   LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment,
                             comm::ReadRankEnvironment(comm::ProcessEnvironment, options.explicit_rank));
   LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, ChooseDevice(ranks, environment));
@@ -99,7 +96,7 @@ absl::Status TrainAsRank(const TrainConfig& config, const RankConfig& ranks) {
   return options.regroups || is_alone ? status : OfRank(status, *environment.rank);
 }
 
-// --world-size and --rank count nodes here, and --dist-url says where node 0 is.
+// --world-size and --rank count nodes here, and --dist-url has the address of node 0.
 absl::StatusOr<launch::SpawnOptions> SpawnOptionsOf(const RankConfig& ranks) {
   launch::SpawnOptions options;
   options.grace = absl::Minutes(1);          // for a checkpoint, when the training is told to stop
@@ -125,32 +122,20 @@ absl::Status TrainInProcesses(const TrainConfig& config, const RankConfig& ranks
       gpus > 0 ? gpus : ranks.cpu_ranks, [&](int) { return TrainAsRank(config, ranks); }, options);
 }
 
-void WarnAboutFlags(const TrainConfig& config, const RankConfig& ranks) {
-  if (config.seed) {
-    std::cerr << "warning: --seed makes cuDNN deterministic, which can slow training down considerably\n";
-  }
-  if (ranks.gpu >= 0) std::cerr << "warning: --gpu means one GPU, without data parallelism on it\n";
-}
-
-// Whether this process is rank 0, or will start it. --rank numbers nodes where each node's process starts its ranks.
-absl::StatusOr<bool> HasRankZero(const RankConfig& ranks) {
-  comm::ExplicitRank given;
-  if (!ranks.multiprocessing_distributed) given = {ranks.rank, ranks.world_size};
-  LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment,
-                            comm::ReadRankEnvironment(comm::ProcessEnvironment, given));
-  return environment.rank.value_or(ranks.multiprocessing_distributed ? ranks.rank : 0) <= 0;
-}
-
 absl::Status Run(const TrainConfig& config, const RankConfig& ranks) {
   LOCKSTEP_RETURN_IF_ERROR(CheckConfig(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckRanks(ranks));
-  LOCKSTEP_ASSIGN_OR_RETURN(const bool has_rank_zero, HasRankZero(ranks));
-  if (has_rank_zero) LOCKSTEP_RETURN_IF_ERROR(CheckOutputs(config));
-  if (ranks.multiprocessing_distributed) return TrainInProcesses(config, ranks);
   LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment,
-                            comm::ReadRankEnvironment(comm::ProcessEnvironment, {ranks.rank, ranks.world_size}));
+                            comm::ReadRankEnvironment(comm::ProcessEnvironment, ExplicitRankOf(ranks)));
+  // With --multiprocessing-distributed, --rank numbers nodes, and the process of node 0 will start rank 0.
+  const int first = environment.rank.value_or(ranks.multiprocessing_distributed ? ranks.rank : 0);
+  if (first <= 0) LOCKSTEP_RETURN_IF_ERROR(CheckOutputs(config));
+  if (ranks.multiprocessing_distributed) return TrainInProcesses(config, ranks);
   if (ranks.world_size > 1 && !environment.rank) return FlagError("world-size", ranks.world_size, "--rank with it");
-  if (environment.rank.value_or(0) == 0) WarnAboutFlags(config, ranks);
+  if (first == 0 && config.seed) {
+    std::cerr << "warning: --seed makes cuDNN deterministic, which can slow training down considerably\n";
+  }
+  if (first == 0 && ranks.gpu >= 0) std::cerr << "warning: --gpu means one GPU, without data parallelism on it\n";
   return TrainAsRank(config, ranks);
 }
 
@@ -180,6 +165,6 @@ int main(int argc, char** argv) {
   if (status.ok()) return 0;
   std::cerr << absl::StrCat("train: ", Printable(status.message()), "\n");
   launch::ReportError(status);
-  if (examples::imagenet::IsResumable(status)) return examples::imagenet::kResumableExitCode;
+  if (examples::imagenet::IsResumable(status)) return elastic::kResumableExitCode;
   return ranks.multiprocessing_distributed ? launch::ExitCode(status) : 1;
 }
