@@ -52,6 +52,10 @@ struct ProgramUsage {
 
   // Other names of flags, as typed: {{"-b", "batch_size"}, {"--wd", "weight_decay"}}.
   std::map<std::string, std::string> aliases = {};
+
+  // Other programs, and flags that they have and this one lacks: {{"//tools:copy", {"recursive"}}}. The error for such a
+  // flag names the program.
+  std::map<std::string, std::set<std::string>> other_programs = {};
 };
 
 // Sets the flags in `argv` and returns the other arguments, without the program's name.
@@ -64,6 +68,7 @@ struct ProgramUsage {
 // 0. For a mistake it prints one line to standard error and exits with 2:
 //
 //   train: unknown flag --epoch; did you mean --epochs? --help lists the flags
+//   train: unknown flag --recursive; //tools:copy has it; --help lists the flags
 //   train: --epochs=many: expected a whole number of at most 64 bits
 //   train: unexpected argument "data"; --help lists the flags
 //

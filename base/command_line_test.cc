@@ -111,6 +111,25 @@ TEST_F(CommandLine, SaysWhichFlagAnUnknownOneIsNearestTo) {
   EXPECT_EQ(Error({"--noepochs"}), "unknown flag --noepochs; did you mean --epochs? --help lists the flags");
 }
 
+TEST_F(CommandLine, SaysWhichFlagOfAGroupAnUnknownOneIsNearestTo) {
+  ProgramUsage usage = Usage();
+  usage.source = "";
+  EXPECT_EQ(internal::ParseArguments({"--epoch=3"}, usage).status().message(),
+            "unknown flag --epoch; did you mean --epochs? --help lists the flags");
+}
+
+TEST_F(CommandLine, SaysWhichProgramHasAnUnknownFlag) {
+  ProgramUsage usage = Usage();
+  usage.other_programs = {{"//tools:copy", {"recursive", "follow_links"}}};
+  const auto error = [&](const std::string& argument) {
+    return std::string(internal::ParseArguments({argument}, usage).status().message());
+  };
+  EXPECT_EQ(error("--recursive"), "unknown flag --recursive; //tools:copy has it; --help lists the flags");
+  EXPECT_EQ(error("--norecursive"), "unknown flag --norecursive; //tools:copy has it; --help lists the flags");
+  EXPECT_EQ(error("--follow-links=1"), "unknown flag --follow-links; //tools:copy has it; --help lists the flags");
+  EXPECT_EQ(error("--copy"), "unknown flag --copy; --help lists the flags");
+}
+
 TEST_F(CommandLine, RefusesTheFlagsOfGflags) {
   for (const char* const flag : {"--flagfile=/etc/passwd", "--fromenv=x", "--undefok=y", "--version", "--helpxml"}) {
     EXPECT_THAT(Error({flag}), HasSubstr("unknown flag")) << flag;

@@ -26,6 +26,10 @@ absl::Status CheckRanges(const std::vector<FlagRange>& ranges) {
   return absl::OkStatus();
 }
 
+absl::Status CheckMultiple(absl::string_view flag, int64_t value, int64_t number) {
+  return value % number == 0 ? absl::OkStatus() : FlagError(flag, value, absl::StrCat("a multiple of ", number));
+}
+
 absl::Status CheckSeconds(absl::string_view flag, double value) {
   if (value > 0 && value <= 1e9) return absl::OkStatus();
   return FlagError(flag, value, "a positive number of seconds, at most 1000000000");

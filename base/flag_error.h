@@ -28,6 +28,9 @@ struct FlagRange {
 // FlagError for the first value outside its range. NaN and infinity are outside every range.
 absl::Status CheckRanges(const std::vector<FlagRange>& ranges);
 
+// FlagError if `value` is not a multiple of `number`.
+absl::Status CheckMultiple(absl::string_view flag, int64_t value, int64_t number);
+
 // FlagError unless a timeout is a positive number of seconds, at most 1e9.
 absl::Status CheckSeconds(absl::string_view flag, double value);
 

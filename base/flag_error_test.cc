@@ -22,6 +22,11 @@ TEST(CheckRanges, NamesTheFirstValueThatIsNotInItsRange) {
   EXPECT_EQ(CheckRanges({{"workers", 5000, 1, 4096}}).message(), "--workers=5000: expected at most 4096");
 }
 
+TEST(CheckMultiple, NamesTheNumber) {
+  EXPECT_TRUE(CheckMultiple("batch_size", 6, 3).ok());
+  EXPECT_EQ(CheckMultiple("batch_size", 5, 2).message(), "--batch_size=5: expected a multiple of 2");
+}
+
 TEST(CheckSeconds, TakesPositiveFiniteOnes) {
   EXPECT_TRUE(CheckSeconds("timeout", 0.5).ok());
   for (const double value : std::vector<double>{0, -1, INFINITY, 1e300, NAN}) {

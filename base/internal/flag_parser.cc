@@ -76,17 +76,31 @@ bool FindNegated(const Flag& flag, const ProgramUsage& usage, CommandLineFlagInf
          NeedsNoValue(info, usage);
 }
 
-absl::Status Unknown(const Flag& flag, const ProgramUsage& usage) {
+// The flags that --help lists.
+std::vector<std::string> Listed(const ProgramUsage& usage) {
   std::vector<CommandLineFlagInfo> all;
   gflags::GetAllFlags(&all);
-  std::vector<std::string> own = {"help"};
+  std::vector<std::string> listed = {"help"};
   for (const CommandLineFlagInfo& info : all) {
-    if (info.filename == usage.source) own.push_back(info.name);
+    if (info.filename == usage.source) listed.push_back(info.name);
   }
-  const std::optional<std::string> nearest = NearestName(flag.name, own);
-  return absl::InvalidArgumentError(absl::StrCat("unknown flag ", Printable(flag.given), "; ",
-                                                 nearest ? absl::StrCat("did you mean --", *nearest, "? ") : "",
-                                                 kSeeHelp));
+  for (const FlagGroup& group : usage.groups) listed.insert(listed.end(), group.flags.begin(), group.flags.end());
+  return listed;
+}
+
+// A text before kSeeHelp, or "".
+std::string Hint(const std::string& name, const ProgramUsage& usage) {
+  for (const auto& [program, flags] : usage.other_programs) {
+    const std::string negated(absl::StripPrefix(name, "no"));
+    if (flags.count(name) + flags.count(negated) > 0) return absl::StrCat(program, " has it; ");
+  }
+  const std::optional<std::string> nearest = NearestName(name, Listed(usage));
+  return nearest ? absl::StrCat("did you mean --", *nearest, "? ") : "";
+}
+
+absl::Status Unknown(const Flag& flag, const ProgramUsage& usage) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown flag ", Printable(flag.given), "; ", Hint(flag.name, usage), kSeeHelp));
 }
 
 absl::string_view Expected(absl::string_view type) {
