@@ -9,23 +9,20 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/examples/ranks/frame.h"  // IWYU pragma: export
 
 namespace lockstep::examples {
 
 // The main of a recipe. Parses the flags, calls `run`, prints its error and returns the exit code. --help prints
-// `description`.
-int RecipeMain(int argc, char** argv, const std::string& description, const std::function<absl::Status()>& run);
+// `description`. `source`: __FILE__ of a recipe with its own flags.
+int RecipeMain(int argc, char** argv, const std::string& description, const std::function<absl::Status()>& run,
+               const std::string& source = "");
 
-// Starts `ranks` processes, which form a group, and calls body(group) in each. Blocks until all have ended. Returns the
-// error of the rank that failed first. LibTorch's exceptions become a status. If a launcher has started this process,
-// it is one of the launcher's ranks, and nothing is started.
+// As OnRanks() of frame.h, with --timeout.
 absl::Status OnRanks(int ranks, const std::function<absl::Status(comm::ProcessGroup& group)>& body);
 
 // The check of a claim. Internal, unless least <= value <= most.
 absl::Status CheckNumber(absl::string_view name, double value, double least, double most);
-
-// Prints `line` on rank 0.
-void Say(const comm::ProcessGroup& group, const std::string& line);
 
 }  // namespace lockstep::examples
 
