@@ -16,6 +16,8 @@ NUMBER = r"[0-9.e-]+"
 # What each recipe prints.
 EXPECTED = {
     "custom_dataset": "2 ranks saw each of 1000 examples once; the rare class is 10 % of them, and NUMBER % if weighted",
+    "data_parallel": r"2 replicas \(cpu, cpu\) trained on 40 batches of 600 images; loss NUMBER to NUMBER; "
+    "test accuracy NUMBER; the module alone ends within NUMBER",
     "overlapped_optimizer": "3 ranks ended with the bits of a step after backward\n"
     r"overlapped_optimizer: rank 1 \(.*\) is the slowest of 3: .* \(10 steps\)",
     "power_sgd": "2 ranks exchanged NUMBER times fewer numbers; loss NUMBER instead of NUMBER",
@@ -32,10 +34,15 @@ EXPECTED = {
     "NUMBER of 20 steps clipped",
 }
 
+# Flags of a recipe.
+FLAGS = {"data_parallel": ["--data_dir=external/lockstep_fashion_mnist"]}
+
 
 def run(name, *flags):
     environment = {**os.environ, "TORCH_DISTRIBUTED_DEBUG": "OFF"}  # no line about the backend
-    return subprocess.run([PROGRAMS[name], *flags], env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [PROGRAMS[name], *FLAGS.get(name, []), *flags], env=environment, capture_output=True, text=True, timeout=60
+    )
 
 
 class Recipes(unittest.TestCase):
