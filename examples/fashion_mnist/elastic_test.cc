@@ -41,8 +41,8 @@ std::string CheckpointOf(const std::string& folder, int step) {
   return absl::StrFormat("%sstep_%08d.pt", folder, step);
 }
 
-std::vector<std::string> TrainCommand(const std::string& folder, const std::vector<std::string>& more) {
-  std::vector<std::string> command = {getenv("TRAIN"), "--data_dir=" + SmallData(), absl::StrCat("--epochs=", kEpochs),
+std::vector<std::string> ResumeCommand(const std::string& folder, const std::vector<std::string>& more) {
+  std::vector<std::string> command = {getenv("RESUME"), "--data_dir=" + SmallData(), absl::StrCat("--epochs=", kEpochs),
                                       "--batch_size=48", "--checkpoint_dir=" + folder};
   command.insert(command.end(), more.begin(), more.end());
   return command;
@@ -51,7 +51,7 @@ std::vector<std::string> TrainCommand(const std::string& folder, const std::vect
 // Under the launcher, with three ranks.
 std::vector<std::string> Launched(const std::string& folder, const std::vector<std::string>& more) {
   std::vector<std::string> command = {getenv("LAUNCH"), "--standalone", "--nproc-per-node=3"};
-  for (const std::string& word : TrainCommand(folder, more)) command.push_back(word);
+  for (const std::string& word : ResumeCommand(folder, more)) command.push_back(word);
   return command;
 }
 
@@ -81,7 +81,7 @@ const Quiet& QuietRun() {
   static const Quiet* const quiet = [] {
     const std::string folder = NewFolder();
     int code;
-    const std::string output = RunProgram(TrainCommand(folder, {"--virtual_ranks=6", "--nproc_per_node=2"}), &code);
+    const std::string output = RunProgram(ResumeCommand(folder, {"--virtual_ranks=6", "--nproc_per_node=2"}), &code);
     EXPECT_EQ(code, 0) << output;
     EXPECT_EQ(Table(output).size(), kEpochs + 2) << output;
     return new Quiet{HashOf(CheckpointOf(folder, kEpochs * kEpochSteps)), Table(output)};
@@ -115,7 +115,7 @@ TEST(Elastic, ARunWhoseRanksAllDiedResumesToTheSameBits) {
     };
     ASSERT_TRUE(Eventually(is_in_mid_epoch, absl::Seconds(60)));
   }  // the launcher is killed, and the ranks with it
-  Program run(TrainCommand(folder, {"--virtual_ranks=6", "--nproc_per_node=2"}));
+  Program run(ResumeCommand(folder, {"--virtual_ranks=6", "--nproc_per_node=2"}));
   ASSERT_TRUE(run.AwaitText("steps are done\n")) << run.Output();
   EXPECT_THAT(run.Output(), HasSubstr("resuming from " + folder));
   kill(run.Ranks().at(1), SIGKILL);
@@ -152,10 +152,10 @@ TEST(Elastic, WithoutVirtualRanksTheOthersGoOn) {
 
 TEST(Elastic, WhatDoesNotFitIsNamed) {
   const std::string folder = NewFolder();
-  ExpectError({getenv("TRAIN"), "--elastic", "--data_dir=" + SmallData()},
+  ExpectError({getenv("RESUME"), "--elastic", "--data_dir=" + SmallData()},
               "rank 0 of 1: init_method env:// needs environment variable MASTER_ADDR, which is not set",
               {{"RANK", "0"}, {"WORLD_SIZE", "1"}});
-  ExpectError(TrainCommand(folder, {"--virtual_ranks=5", "--nproc_per_node=2"}),
+  ExpectError(ResumeCommand(folder, {"--virtual_ranks=5", "--nproc_per_node=2"}),
               "--batch_size=48: expected a multiple of 5");
 }
 

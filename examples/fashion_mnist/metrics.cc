@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/tree_sum/sum_tree.h"
 #include "lockstep/data/torch_dataset.h"
@@ -32,6 +33,15 @@ absl::StatusOr<double> TestAccuracy(Net& net, const data::FashionMnist& test, in
   }
   LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(correct));
   return correct.item<double>() / static_cast<double>(test.size());
+}
+
+std::string EpochRow(int64_t epoch, double loss, double accuracy, int64_t images, absl::Duration time) {
+  const double seconds = absl::ToDoubleSeconds(time), speed = static_cast<double>(images) / seconds;
+  return absl::StrFormat("%5d   %10.4f   %13.4f   %9.0f   %7.1f", epoch + 1, loss, accuracy, speed, seconds);
+}
+
+std::string ResultLine(double accuracy, int64_t epochs) {
+  return absl::StrFormat("done: test accuracy %.4f after %d epochs", accuracy, epochs);
 }
 
 }  // namespace lockstep::examples

@@ -36,8 +36,8 @@ using testing::SmallData;
 // 2000 images are 15 steps an epoch.
 constexpr int kEpochs = 80, kSteps = 15 * kEpochs;
 
-std::vector<std::string> TrainCommand(const std::string& folder) {
-  return {getenv("TRAIN"),    "--data_dir=" + SmallData(), absl::StrCat("--epochs=", kEpochs),
+std::vector<std::string> ResumeCommand(const std::string& folder) {
+  return {getenv("RESUME"),   "--data_dir=" + SmallData(), absl::StrCat("--epochs=", kEpochs),
           "--batch_size=136", "--virtual_ranks=8",         "--checkpoint_dir=" + folder};
 }
 
@@ -65,7 +65,7 @@ class NodesTest : public ::testing::Test {
                                         "--rdzv_backend=tcp",
                                         absl::StrCat("--rdzv_endpoint=127.0.0.1:", port_),
                                         "--rdzv_conf=last_call_timeout=0.1"};
-    for (const std::string& word : TrainCommand(folder)) command.push_back(word);
+    for (const std::string& word : ResumeCommand(folder)) command.push_back(word);
     return command;
   }
 
@@ -76,7 +76,7 @@ class NodesTest : public ::testing::Test {
 TEST_F(NodesTest, ThatComeAndGoTrainToTheSameBits) {
   const std::string quiet = NewFolder(), folder = NewFolder();
   int code;
-  const std::string output = RunProgram(TrainCommand(quiet), &code);
+  const std::string output = RunProgram(ResumeCommand(quiet), &code);
   ASSERT_EQ(code, 0) << output;
 
   const auto await_step = [&](int step) {

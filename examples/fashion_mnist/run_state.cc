@@ -1,7 +1,6 @@
 #include "lockstep/examples/fashion_mnist/run_state.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
@@ -9,6 +8,7 @@
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/comm/environment/rank_environment.h"
 #include "lockstep/ddp/bucket_layout_value.h"
+#include "lockstep/examples/fashion_mnist/metrics.h"
 #include "lockstep/examples/program/saved_flag.h"
 #include "lockstep/sampler/sampler_state_value.h"
 
@@ -29,12 +29,11 @@ void RunState::BeginEpoch() {
   if (begin.epoch != progress.place.epoch) begin = {progress.place.epoch, progress.place.consumed, absl::Now()};
 }
 
-double RunState::EpochSeconds() const { return absl::ToDoubleSeconds(absl::Now() - begin.time); }
+absl::Duration RunState::EpochTime() const { return absl::Now() - begin.time; }
 
-std::string RunState::EpochLine(int64_t images, double seconds, double accuracy) const {
-  const double speed = static_cast<double>(images - begin.consumed) / seconds;
-  return absl::StrFormat("%5d   %10.4f   %13.4f   %9.0f   %7.1f", progress.place.epoch + 1,
-                         progress.losses / static_cast<double>(progress.loss_steps), accuracy, speed, seconds);
+std::string RunState::Row(int64_t images, absl::Duration time, double accuracy) const {
+  const double loss = progress.losses / static_cast<double>(progress.loss_steps);
+  return EpochRow(progress.place.epoch, loss, accuracy, images - begin.consumed, time);
 }
 
 absl::StatusOr<std::unique_ptr<checkpoint::Manager>> RunState::MakeManager(const std::string& folder,

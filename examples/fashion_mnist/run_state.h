@@ -38,9 +38,6 @@ struct EpochBegin {
   absl::Time time;
 };
 
-// The titles of the columns of RunState::EpochLine().
-constexpr char kEpochHeading[] = "epoch   train loss   test accuracy    images/s   seconds\n";
-
 struct RunState {
   // The flags that must be the same when a run is resumed.
   int64_t batch_size, virtual_ranks;
@@ -54,10 +51,10 @@ struct RunState {
   void BeginEpoch();
 
   // Of this rank's training, since BeginEpoch().
-  double EpochSeconds() const;
+  absl::Duration EpochTime() const;
 
-  // The epoch's row for the terminal. `images`: of an epoch. `seconds`: as EpochSeconds() at the epoch's end.
-  std::string EpochLine(int64_t images, double seconds, double accuracy) const;
+  // The epoch's row for the terminal. `images`: of an epoch. `time`: as EpochTime() at the epoch's end.
+  std::string Row(int64_t images, absl::Duration time, double accuracy) const;
 
   // Whether the flags fit each other and the number of ranks that the launcher has started: --virtual_ranks must be
   // enough, and --batch_size a multiple. In an `elastic` run without virtual ranks, the ranks that are left may not divide

@@ -1,26 +1,21 @@
-// The trainer as its users run it: a program with flags.
+// The trainers as their users run them, programs with flags: train, and where it says so resume, too.
 
-#include <ATen/ops/zeros.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/checkpoint/manager/manager.h"
-#include "lockstep/checkpoint/value.h"
 #include "lockstep/examples/fashion_mnist/testing/small_data.h"
 #include "lockstep/examples/program/testing/program.h"
 #include "lockstep/launch/testing/processes.h"
@@ -28,7 +23,6 @@
 namespace lockstep::examples {
 namespace {
 
-using launch::testing::Eventually;
 using launch::testing::NewFolder;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
@@ -38,42 +32,14 @@ using testing::RunProgram;
 using testing::SmallData;
 using testing::WriteSubset;
 
-std::vector<std::string> TrainCommand(const std::vector<std::string>& flags) {
-  std::vector<std::string> command = {getenv("TRAIN")};
+// `program`: train or resume.
+std::vector<std::string> Command(const std::string& program, const std::vector<std::string>& flags) {
+  std::vector<std::string> command = {getenv(absl::AsciiStrToUpper(program).c_str())};
   command.insert(command.end(), flags.begin(), flags.end());
   return command;
 }
 
-std::string RunTrain(const std::vector<std::string>& flags, int* code,
-                     const std::map<std::string, std::string>& environment = {}) {
-  return RunProgram(TrainCommand(flags), code, environment);
-}
-
 std::string SmallDataFlag() { return "--data_dir=" + SmallData(); }
-
-std::string CheckpointOf(const std::string& folder, int64_t step) {
-  return absl::StrFormat("%sstep_%08d.pt", folder, step);
-}
-
-// Waits until `folder` has the checkpoint of `least` or one of the 60 following steps, and returns its step. A running
-// trainer removes older ones.
-int64_t AwaitCheckpoint(const std::string& folder, int64_t least) {
-  int64_t step = least;
-  const auto exists = [&] {
-    for (step = least; step <= least + 60; ++step) {
-      if (std::filesystem::exists(CheckpointOf(folder, step))) return true;
-    }
-    return false;
-  };
-  EXPECT_TRUE(Eventually(exists, absl::Seconds(60)));
-  return step;
-}
-
-checkpoint::Value Loaded(const std::string& path) {
-  const absl::StatusOr<checkpoint::Value> value = checkpoint::Load(path);
-  EXPECT_TRUE(value.ok()) << value.status();
-  return value.ok() ? *value : checkpoint::Value();
-}
 
 double Accuracy(const std::string& output) {
   const std::string label = "done: test accuracy ";
@@ -88,7 +54,7 @@ void ExpectWholeNumber(double accuracy, int images) {
 
 TEST(Train, ReachesTheStatedAccuracyOnTwoRanks) {
   int code;
-  const std::string output = RunTrain({"--data_dir=" + RealData()}, &code);
+  const std::string output = RunProgram(Command("train", {"--data_dir=" + RealData()}), &code);
   ASSERT_EQ(code, 0) << output;
   EXPECT_THAT(output, HasSubstr("epoch   train loss   test accuracy    images/s   seconds\n    1   "));
   EXPECT_THAT(output, ContainsRegex("done: test accuracy 0[.][0-9]{4} after 5 epochs\n$"));
@@ -96,9 +62,63 @@ TEST(Train, ReachesTheStatedAccuracyOnTwoRanks) {
   EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 7) << output;  // a heading, 5 epochs, and the result
 }
 
-TEST(Train, RunsUnderTheLauncher) {
+// The output without the columns that depend on time.
+std::string WithoutTimes(const std::string& output) {
+  std::string text;
+  for (const absl::string_view line : absl::StrSplit(output, '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    absl::StrAppend(&text, words.size() == 5 ? absl::StrJoin(words.begin(), words.begin() + 3, " ") : std::string(line),
+                    "\n");
+  }
+  return text;
+}
+
+TEST(Train, PrintsTheLossesAndAccuraciesOfResume) {
+  const std::vector<std::string> flags = {SmallDataFlag(), "--nproc_per_node=3", "--epochs=3", "--batch_size=48"};
+  int code, code_of_resume;
+  const std::string output = RunProgram(Command("train", flags), &code);
+  const std::string output_of_resume = RunProgram(Command("resume", flags), &code_of_resume);
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_EQ(code_of_resume, 0) << output_of_resume;
+  EXPECT_EQ(WithoutTimes(output), WithoutTimes(output_of_resume));
+}
+
+TEST(Train, ARankThatIsKilledIsNamed) {
+  Program run(Command("train", {SmallDataFlag(), "--epochs=100000"}));
+  ASSERT_TRUE(run.AwaitText("\n    1  ")) << run.Output();
+  const std::map<int, pid_t> ranks = run.Ranks();
+  ASSERT_EQ(ranks.size(), 2) << run.Output();
+  kill(ranks.at(1), SIGKILL);
+  EXPECT_EQ(run.Wait(), 128 + SIGKILL);
+  EXPECT_THAT(run.Output(),
+              HasSubstr(absl::StrCat("rank 1 (local rank 1, pid ", ranks.at(1), ") was killed by signal 9 (SIGKILL)")));
+}
+
+TEST(Train, NamesTheProgramThatHasAFlag) {
+  for (const std::string flag : {"--checkpoint_dir", "--virtual-ranks", "--elastic"}) {
+    testing::ExpectError(Command("train", {flag + "=1"}),
+                         "train: unknown flag " + flag + "; //examples/fashion_mnist:resume has it; --help");
+  }
+}
+
+// What train and resume have in common.
+class Both : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::string Named(const std::string& message) const { return GetParam() + ": " + message; }
+  std::vector<std::string> CommandWith(const std::vector<std::string>& flags) const {
+    return Command(GetParam(), flags);
+  }
+  void ExpectError(const std::vector<std::string>& flags, const std::string& message,
+                   const std::map<std::string, std::string>& environment = {}) const {
+    testing::ExpectError(CommandWith(flags), message, environment);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Programs, Both, ::testing::Values("train", "resume"),
+                         [](const auto& test) { return test.param; });
+
+TEST_P(Both, RunUnderTheLauncher) {
   std::vector<std::string> command = {getenv("LAUNCH"), "--nproc_per_node=3"};
-  for (const std::string& word : TrainCommand({SmallDataFlag(), "--epochs=1", "--batch_size=300"})) {
+  for (const std::string& word : CommandWith({SmallDataFlag(), "--epochs=1", "--batch_size=300"})) {
     command.push_back(word);
   }
   int code;
@@ -107,106 +127,24 @@ TEST(Train, RunsUnderTheLauncher) {
   ExpectWholeNumber(Accuracy(output), 301);  // over 3 ranks, each counted once
 }
 
-// With more than two ranks Gloo's rounding depends on where in a bucket a number is.
-TEST(Train, ResumesToTheSameBitsWithFourRanksOverGloo) {
-  const std::string whole = NewFolder(), resumed = NewFolder();
-  const auto flags = [](const std::string& folder) -> std::vector<std::string> {
-    return {SmallDataFlag(), "--nproc_per_node=4", "--backend=gloo",
-            "--epochs=1",    "--batch_size=20",    "--checkpoint_dir=" + folder};
-  };
-  Program run(TrainCommand(flags(whole)));
-  const auto copy = [&] {
-    const int64_t step = AwaitCheckpoint(whole, 20);
-    std::error_code error;  // the trainer may remove the file before it is copied
-    std::filesystem::copy_file(CheckpointOf(whole, step), CheckpointOf(resumed, step), error);
-    return !error;
-  };
-  ASSERT_TRUE(Eventually(copy, absl::Seconds(60)));
-  ASSERT_EQ(run.Wait(), 0) << run.Output();
-  int code;
-  const std::string output = RunTrain(flags(resumed), &code);
-  ASSERT_EQ(code, 0) << output;
-  EXPECT_THAT(output, ContainsRegex("resuming from .*/step_000000[2468]0[.]pt: [2468]0 of 100 steps are done"));
-  EXPECT_TRUE(checkpoint::Identical(Loaded(CheckpointOf(whole, 100)), Loaded(CheckpointOf(resumed, 100))));
-}
-
-TEST(Train, KilledInMidEpochItEndsNamingTheRankAndResumesToTheSameBits) {
-  const std::string whole_dir = NewFolder(), killed_dir = NewFolder();
-  const std::vector<std::string> flags = {SmallDataFlag(), "--batch_size=20", "--epochs=3"};
-  const auto with = [&](const std::string& directory, std::vector<std::string> more) {
-    more.insert(more.begin(), flags.begin(), flags.end());
-    more.push_back("--checkpoint_dir=" + directory);
-    return more;
-  };
-  int code;
-  const std::string uninterrupted = RunTrain(with(whole_dir, {}), &code);
-  ASSERT_EQ(code, 0) << uninterrupted;
-  EXPECT_THAT(uninterrupted, HasSubstr("no checkpoint yet in " + whole_dir + ": 0 of 300 steps are done\n"));
-
-  Program run(TrainCommand(with(killed_dir, {})));
-  AwaitCheckpoint(killed_dir, 120);
-  const std::map<int, pid_t> ranks = run.Ranks();
-  ASSERT_EQ(ranks.size(), 2) << run.Output();
-  const absl::Time killed = absl::Now();
-  kill(ranks.at(1), SIGKILL);
-  EXPECT_EQ(run.Wait(), 128 + SIGKILL);
-  EXPECT_LT(absl::Now() - killed, absl::Seconds(5));
-  EXPECT_THAT(run.Output(),
-              HasSubstr(absl::StrCat("rank 1 (local rank 1, pid ", ranks.at(1), ") was killed by signal 9 (SIGKILL)")));
-  for (const auto& rank : ranks) EXPECT_NE(kill(rank.second, 0), 0) << "rank " << rank.first << " is left";
-
-  EXPECT_THAT(RunTrain(with(killed_dir, {"--batch_size=40"}), &code),
-              HasSubstr("--batch_size=40: expected 20, as in the checkpoint"));
-  EXPECT_EQ(code, 1);
-  // One process takes up what two ranks left.
-  const std::string alone_dir = NewFolder();
-  std::filesystem::copy(killed_dir, alone_dir);
-  const std::string alone = RunTrain(with(alone_dir, {"--nproc_per_node=1"}), &code);
-  ASSERT_EQ(code, 0) << alone;
-  EXPECT_EQ(*checkpoint::GetInt(Loaded(CheckpointOf(alone_dir, 300)), {"sampler", "num_replicas"}), 1);
-
-  const std::string resumed = RunTrain(with(killed_dir, {}), &code);
-  ASSERT_EQ(code, 0) << resumed;
-  const size_t name = resumed.find("step_");
-  ASSERT_NE(name, resumed.npos) << resumed;
-  EXPECT_THAT(resumed, ContainsRegex("^resuming from .*[.]pt: [0-9]+ of 300 steps are done\n"));
-  EXPECT_NE(std::stoi(resumed.substr(name + 5)) % 100, 0) << "not in mid-epoch: " << resumed;
-  const checkpoint::Value a = Loaded(CheckpointOf(whole_dir, 300)), b = Loaded(CheckpointOf(killed_dir, 300));
-  EXPECT_EQ(*checkpoint::GetInt(a, {"sampler", "epoch"}), 3);
-  EXPECT_TRUE(checkpoint::Identical(a, b));
-
-  // Resuming a finished run trains no further and prints its accuracy.
-  const std::string again = RunTrain(with(killed_dir, {}), &code);
-  EXPECT_EQ(code, 0) << again;
-  EXPECT_THAT(again,
-              HasSubstr("step_00000300.pt: 300 of 300 steps are done\nthis run is finished\ndone: test accuracy"));
-}
-
-void ExpectError(const std::vector<std::string>& flags, const std::string& message,
-                 const std::map<std::string, std::string>& environment = {}) {
-  testing::ExpectError(TrainCommand(flags), message, environment);
-}
-
-TEST(Train, BadFlagsAreNamed) {
-  ExpectError({"--no_such_flag"}, "train: unknown flag --no_such_flag");
-  ExpectError({"extra"}, "train: unexpected argument \"extra\"");
-  ExpectError({"--epochs=0"}, "train: --epochs=0: expected 1 or more");
-  ExpectError({"--batch_size=0"}, "train: --batch_size=0: expected 1 or more");
-  ExpectError({"--nproc_per_node=0"}, "train: --nproc_per_node=0: expected 1 or more");
-  ExpectError({SmallDataFlag(), "--checkpoint_dir=/dev/null/below"},
-              "/dev/null/below: make the directory: Not a directory");
+TEST_P(Both, NameBadFlags) {
+  ExpectError({"--no_such_flag"}, Named("unknown flag --no_such_flag"));
+  ExpectError({"extra"}, Named("unexpected argument \"extra\""));
+  ExpectError({"--epochs=0"}, Named("--epochs=0: expected 1 or more"));
+  ExpectError({"--batch_size=0"}, Named("--batch_size=0: expected 1 or more"));
+  ExpectError({"--nproc_per_node=0"}, Named("--nproc_per_node=0: expected 1 or more"));
   ExpectError({SmallDataFlag(), "--batch_size=5"}, "--batch_size=5: expected a multiple of 2");
 }
 
-TEST(Train, ALostLineOfOutputIsAnError) {
+TEST_P(Both, ReportALostLineOfOutput) {
   int code;
-  const std::string program = TrainCommand({})[0] + " " + SmallDataFlag() + " --nproc_per_node=1 --epochs=1";
+  const std::string program = CommandWith({})[0] + " " + SmallDataFlag() + " --nproc_per_node=1 --epochs=1";
   EXPECT_THAT(RunProgram({"/bin/sh", "-c", program + " >/dev/full"}, &code),
-              HasSubstr("train: standard output could not be written\n"));
+              HasSubstr(Named("standard output could not be written\n")));
   EXPECT_EQ(code, 1);
 }
 
-TEST(Train, AMissingOrCorruptDataFileIsNamed) {
+TEST_P(Both, NameAMissingOrCorruptDataFile) {
   ExpectError({"--data_dir=/no/such/folder"}, "/no/such/folder/train-images-idx3-ubyte");
   const std::string folder = NewFolder();
   WriteSubset(folder, "train", 100);
@@ -215,41 +153,23 @@ TEST(Train, AMissingOrCorruptDataFileIsNamed) {
   ExpectError({"--data_dir=" + folder}, folder + "/train-images-idx3-ubyte");
 }
 
-TEST(Train, AnUnknownBackendListsThoseLinked) {
+TEST_P(Both, ListTheLinkedBackendsForAnUnknownOne) {
   ExpectError({SmallDataFlag(), "--backend=pigeon"},
               "backend \"pigeon\" is not linked into this program; linked: gloo, hierarchical, shm");
 }
 
-TEST(Train, AWrongWorldIsNamed) {
+TEST_P(Both, NameAWrongWorld) {
   const std::map<std::string, std::string> master = {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}};
   const auto with = [&](std::map<std::string, std::string> more) {
     more.insert(master.begin(), master.end());
     return more;
   };
-  ExpectError({SmallDataFlag()}, "train: environment variable RANK=2 is not below WORLD_SIZE=2",
+  ExpectError({SmallDataFlag()}, Named("environment variable RANK=2 is not below WORLD_SIZE=2"),
               with({{"RANK", "2"}, {"WORLD_SIZE", "2"}}));
-  ExpectError({SmallDataFlag()}, "train: environment variable WORLD_SIZE=\"many\" is not a number",
+  ExpectError({SmallDataFlag()}, Named("environment variable WORLD_SIZE=\"many\" is not a number"),
               with({{"RANK", "0"}, {"WORLD_SIZE", "many"}}));
-  ExpectError({SmallDataFlag()}, "train: neither InitOptions::world_size nor environment variable WORLD_SIZE is set",
+  ExpectError({SmallDataFlag()}, Named("neither InitOptions::world_size nor environment variable WORLD_SIZE is set"),
               with({{"RANK", "0"}}));
-}
-
-TEST(Train, ACheckpointOfAnotherModelIsRefusedNamingTheDifference) {
-  const std::string folder = NewFolder(), file = CheckpointOf(folder, 1);
-  const std::vector<std::string> resume = {SmallDataFlag(), "--checkpoint_dir=" + folder};
-  const auto save = [&](const checkpoint::Value& value) {
-    const auto manager = checkpoint::Manager::Create(folder, nullptr);
-    ASSERT_TRUE(manager.ok() && (*manager)->Save(1, value).ok());
-  };
-  save(checkpoint::Value::Dict({{"state_dict", checkpoint::Value::Dict({{"fc.weight", at::zeros({3, 3})}})}}));
-  ExpectError(resume, "fc.weight");
-  ExpectError(resume, "/step_00000001.pt: ");
-  save(checkpoint::Value::Dict({{"fc.weight", at::zeros({3, 3})}}));
-  ExpectError(resume, "/step_00000001.pt: ");
-  std::ofstream(file) << "not a checkpoint";
-  int code;
-  EXPECT_THAT(RunTrain(resume, &code), HasSubstr("none of 1 checkpoints is intact; "));  // after a line of the log
-  EXPECT_EQ(code, 1);
 }
 
 }  // namespace

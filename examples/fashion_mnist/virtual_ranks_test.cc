@@ -30,8 +30,8 @@ using testing::SmallData;
 // 2000 images are 42 steps. The last batch is short. There are checkpoints of steps 20, 40 and 42.
 constexpr int kSteps = 42;
 
-std::vector<std::string> TrainCommand(const std::vector<std::string>& more) {
-  std::vector<std::string> command = {getenv("TRAIN"), "--data_dir=" + SmallData(), "--epochs=1", "--batch_size=48",
+std::vector<std::string> ResumeCommand(const std::vector<std::string>& more) {
+  std::vector<std::string> command = {getenv("RESUME"), "--data_dir=" + SmallData(), "--epochs=1", "--batch_size=48",
                                       "--virtual_ranks=8"};
   command.insert(command.end(), more.begin(), more.end());
   return command;
@@ -64,8 +64,8 @@ Result ResultOf(const std::string& folder, const std::string& output, int code) 
 // As a user runs it: tests have OMP_NUM_THREADS=1 otherwise.
 Result TrainOn(int ranks, const std::string& backend, const std::string& folder = NewFolder()) {
   std::vector<std::string> command = {"/usr/bin/env", "-u", "OMP_NUM_THREADS"};
-  for (const std::string& word :
-       TrainCommand({absl::StrCat("--nproc_per_node=", ranks), "--backend=" + backend, "--checkpoint_dir=" + folder})) {
+  for (const std::string& word : ResumeCommand(
+           {absl::StrCat("--nproc_per_node=", ranks), "--backend=" + backend, "--checkpoint_dir=" + folder})) {
     command.push_back(word);
   }
   int code;
@@ -94,7 +94,7 @@ TEST(VirtualRanks, TrainToTheSameBitsOverGloo) {
 TEST(VirtualRanks, TrainToTheSameBitsOnTwoHosts) {
   const std::string folder = NewFolder();
   int code;
-  const std::string output = RunOnTwoHosts(2, TrainCommand({"--checkpoint_dir=" + folder}), &code);
+  const std::string output = RunOnTwoHosts(2, ResumeCommand({"--checkpoint_dir=" + folder}), &code);
   EXPECT_EQ(ResultOf(folder, output, code), Whole());
 }
 
@@ -114,7 +114,7 @@ TEST(VirtualRanks, WithoutTheOptionDependOnTheNumberOfRanks) {
     const std::string folder = NewFolder();
     int code;
     const std::string output = RunProgram(
-        TrainCommand({absl::StrCat("--nproc_per_node=", ranks), "--virtual_ranks=0", "--checkpoint_dir=" + folder}),
+        ResumeCommand({absl::StrCat("--nproc_per_node=", ranks), "--virtual_ranks=0", "--checkpoint_dir=" + folder}),
         &code);
     EXPECT_EQ(code, 0) << output;
     return DigestOf(CheckpointOf(folder, kSteps));
@@ -123,14 +123,14 @@ TEST(VirtualRanks, WithoutTheOptionDependOnTheNumberOfRanks) {
 }
 
 TEST(VirtualRanks, WhatDoesNotFitIsNamed) {
-  ExpectError(TrainCommand({"--virtual_ranks=1"}), "--virtual_ranks=1: expected 0, or at least the 2 ranks");
-  ExpectError(TrainCommand({"--virtual_ranks=-1"}), "--virtual_ranks=-1: expected 0, or at least the 2 ranks");
-  ExpectError(TrainCommand({"--virtual_ranks=5"}), "--batch_size=48: expected a multiple of 5");
+  ExpectError(ResumeCommand({"--virtual_ranks=1"}), "--virtual_ranks=1: expected 0, or at least the 2 ranks");
+  ExpectError(ResumeCommand({"--virtual_ranks=-1"}), "--virtual_ranks=-1: expected 0, or at least the 2 ranks");
+  ExpectError(ResumeCommand({"--virtual_ranks=5"}), "--batch_size=48: expected a multiple of 5");
   ASSERT_NE(Whole().digest, "");
   const std::string resume = "--checkpoint_dir=" + WholeRun(), file = "/step_00000042.pt: ";
-  ExpectError(TrainCommand({resume, "--virtual_ranks=4"}),
+  ExpectError(ResumeCommand({resume, "--virtual_ranks=4"}),
               file + "--virtual_ranks=4: expected 8, as in the checkpoint");
-  ExpectError(TrainCommand({resume, "--virtual_ranks=0"}),
+  ExpectError(ResumeCommand({resume, "--virtual_ranks=0"}),
               file + "--virtual_ranks=0: expected 8, as in the checkpoint");
 }
 

@@ -68,7 +68,7 @@ absl::StatusOr<double> TestAccuracy(models::scripted::ScriptModule& net, const F
 // Trains as one rank of `group`.
 absl::Status Train(comm::ProcessGroup* group) {
   const int rank = group->rank(), ranks = group->size();
-  if (FLAGS_batch_size % ranks) return FlagError("batch_size", FLAGS_batch_size, absl::StrCat("a multiple of ", ranks));
+  LOCKSTEP_RETURN_IF_ERROR(CheckMultiple("batch_size", FLAGS_batch_size, ranks));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto train, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTrain));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto test, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTest));
   LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(train.size(), {ranks, rank}));
