@@ -23,7 +23,7 @@
 
 namespace lockstep::examples {
 
-// The same on all ranks.
+// How far the run is, on every rank alike.
 struct Progress {
   int64_t step = 0;             // steps that are done
   sampler::SamplerState place;  // in the training images
@@ -50,15 +50,15 @@ struct RunState {
   // Begins to measure the epoch's time, unless this rank is within the epoch already.
   void BeginEpoch();
 
-  // Of this rank's training, since BeginEpoch().
+  // Returns the time of this rank's training since BeginEpoch().
   absl::Duration EpochTime() const;
 
   // The epoch's row for the terminal. `images`: of an epoch. `time`: as EpochTime() at the epoch's end.
   std::string Row(int64_t images, absl::Duration time, double accuracy) const;
 
-  // Whether the flags fit each other and the number of ranks that the launcher has started: --virtual_ranks must be
+  // Checks that the flags fit each other and the number of ranks that the launcher has started: --virtual_ranks must be
   // enough, and --batch_size a multiple. In an `elastic` run without virtual ranks, the ranks that are left may not divide
-  // it; then a step has some images fewer. Not collective. Otherwise FlagError(), or the environment's error.
+  // it; then a step has some images fewer. Not collective. Errors: FlagError(), or the environment's error.
   absl::Status CheckFlags(bool elastic) const;
 
   // Null for a folder "". With virtual ranks, its files are the same on any number of ranks. Every rank must call it.

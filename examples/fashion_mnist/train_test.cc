@@ -101,7 +101,7 @@ TEST(Train, NamesTheProgramThatHasAFlag) {
   }
 }
 
-// What train and resume have in common.
+// Tests of what train and resume have in common.
 class Both : public ::testing::TestWithParam<std::string> {
  protected:
   std::string Named(const std::string& message) const { return GetParam() + ": " + message; }

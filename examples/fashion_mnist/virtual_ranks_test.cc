@@ -41,7 +41,7 @@ std::string CheckpointOf(const std::string& folder, int step) {
   return absl::StrFormat("%sstep_%08d.pt", folder, step);
 }
 
-// What a run came to: the digest of its last checkpoint, and the loss and the accuracy that it printed.
+// The result of a run: the digest of its last checkpoint, and the loss and the accuracy that it printed.
 struct Result {
   std::string digest, printed;
   friend bool operator==(const Result& a, const Result& b) { return a.digest == b.digest && a.printed == b.printed; }

@@ -30,7 +30,7 @@ uint32_t Masked(const std::string& bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-// What the file's records hold, read by the published framing.
+// Returns the contents of the file's records, read by the published framing.
 std::vector<std::string> Records(const std::string& file) {
   std::vector<std::string> records;
   for (size_t at = 0; at < file.size();) {

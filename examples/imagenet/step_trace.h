@@ -38,7 +38,7 @@ class StepTrace {
   // Writes the trace if the run ended before the last step of the trace.
   absl::Status Finish();
 
-  // Whether all steps are in the file.
+  // True if all steps are in the file.
   bool complete() const { return step_ >= begin_ + steps_; }
   // The number of calls of AfterStep().
   int64_t steps() const { return step_; }

@@ -100,7 +100,7 @@ std::string OnlyCheckpoint(const std::string& folder) {
   return files.empty() ? "" : files[0];
 }
 
-// What two ranks came to in two epochs that nothing interrupted.
+// Returns the folder of two ranks' checkpoints after two epochs that nothing interrupted.
 const std::string& WholeRun() {
   static const std::string* const folder = [] {
     auto* made = new std::string(NewFolder());

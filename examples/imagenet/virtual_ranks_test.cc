@@ -101,7 +101,7 @@ std::string EpochFigures(const std::string& folder) {
   return epochs;
 }
 
-// What a run came to: the digest of its last checkpoint, and all figures.
+// Returns the result of a run: the digest of its last checkpoint, and all figures.
 std::string ResultOf(const std::string& folder, const std::string& output, int code, int steps = kSteps) {
   EXPECT_EQ(code, 0) << output;
   const std::string figures = Figures(folder);

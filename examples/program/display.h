@@ -25,7 +25,7 @@ class Display {
   Display(Display&& other) noexcept;
   Display& operator=(Display&& other) noexcept;
 
-  // Whether standard output is a terminal.
+  // Returns whether standard output is a terminal.
   bool terminal() const;
 
   // Prints a line, in place of the bar if there is one.

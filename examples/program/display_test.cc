@@ -25,7 +25,7 @@ struct Shown {
   int wait_status = 0;
 };
 
-// What `body` shows on a terminal of 80 columns, and how its process ends.
+// Returns what `body` shows on a terminal of 80 columns, and how its process ends.
 Shown OnTerminal(const std::function<void()>& body) {
   int terminal;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);

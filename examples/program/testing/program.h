@@ -31,7 +31,7 @@ class Program {
   // Standard output and standard error so far.
   std::string Output() const;
 
-  // Whether the output has `text` within a minute.
+  // Waits, and returns whether the output has `text` within a minute.
   bool AwaitText(const std::string& text) const;
 
   // The running processes that it has started, by their RANK.
