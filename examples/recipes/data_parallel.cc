@@ -25,6 +25,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/data/example.h"
 #include "lockstep/data/fashion_mnist.h"
+#include "lockstep/dp/data_parallel.h"
 #include "lockstep/examples/fashion_mnist/net.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/recipes/recipe.h"
