@@ -8,6 +8,8 @@
 //   data_parallel: 2 replicas (cpu, cpu) trained on 40 batches of 600 images; loss 2.31514 to 0.741092; test accuracy
 //   0.7386; the module alone ends within 4.47035e-08
 
+#include "lockstep/dp/data_parallel.h"
+
 #include <c10/core/Device.h>
 #include <gflags/gflags.h>
 #include <torch/cuda.h>
@@ -25,7 +27,6 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/data/example.h"
 #include "lockstep/data/fashion_mnist.h"
-#include "lockstep/dp/data_parallel.h"
 #include "lockstep/examples/fashion_mnist/net.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/recipes/recipe.h"
