@@ -21,8 +21,8 @@ namespace lockstep::examples::imagenet {
 absl::Status Train(const TrainConfig& config, const elastic::Options& options, const comm::RankEnvironment& environment,
                    c10::Device device);
 
-// Returns whether the run stopped because of a signal, after saving. It also works for the status that launch::Spawn makes of
-// the status. The program should then exit with elastic::kResumableExitCode.
+// Returns whether the run stopped because of a signal, after saving. It also works for the status that launch::Spawn
+// makes of the status. The program should then exit with elastic::kResumableExitCode.
 bool IsResumable(const absl::Status& status);
 
 }  // namespace lockstep::examples::imagenet
