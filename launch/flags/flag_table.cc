@@ -33,12 +33,10 @@ Jobs that run on this host (launch status --help tells more)
   in launch ./status, or after --, as in launch -- status.
 
 Flags come before the program. --log_dir=x, --log-dir=x and --log_dir x are the same, and so is the
-variable PET_LOG_DIR=x if the flag is not given.
+variable PET_LOG_DIR=x if the flag is not given. Other flags of torchrun are errors that say why.
 )";
 
 constexpr char kEnd[] = R"(
-torchrun's other flags and variables are errors, which say what to do instead.
-
 Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the rest of torchrun's
 variables in its environment. Its stdin is empty. If a rank fails, the others get SIGTERM and,
 --grace seconds later, SIGKILL. When the ranks end, all that they started ends too, also daemons,
