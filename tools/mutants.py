@@ -24,14 +24,16 @@ import dataclasses
 import os
 import pathlib
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LEVELS = "launch", "elastic"
-LONGEST = 180  # seconds of a set of schedules, which takes half a minute
+LONGEST = 180  # seconds of a processor for a set of schedules, which takes half a minute
 
 # Ahead of the namespace of a source.
 SWITCH = """
@@ -98,14 +100,18 @@ def mutate(root, mutants):
             path.write_text(texts[path].replace("namespace lockstep", SWITCH + "namespace lockstep", 1))
 
 
+def limit_processor():
+    """Ends this process after LONGEST, however long it waits for a processor that others use."""
+    resource.setrlimit(resource.RLIMIT_CPU, (LONGEST, LONGEST + 1))
+
+
 def first_violation(simulate, schedules, mutant=None):
     """The line of the first schedule that breaks a rule, at random or with a death before each event; "" if none does."""
     env = dict(os.environ, LOCKSTEP_MUTANT=mutant.name if mutant else "")
     first = mutant.notes.get("first seed", 1) if mutant else 1
     for flags in [f"--first_seed={first}", f"--schedules={schedules}", "--until_violation"], ["--deaths"]:
-        try:
-            done = subprocess.run([simulate, *flags], env=env, capture_output=True, text=True, timeout=LONGEST)
-        except subprocess.TimeoutExpired:
+        done = subprocess.run([simulate, *flags], env=env, capture_output=True, text=True, preexec_fn=limit_processor)
+        if done.returncode == -signal.SIGXCPU:
             return "a decision does not end"
         if done.returncode != 0:
             lines = [line for line in done.stdout.splitlines() if line.startswith("seed ")]
