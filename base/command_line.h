@@ -53,8 +53,8 @@ struct ProgramUsage {
   // Other names of flags, as typed: {{"-b", "batch_size"}, {"--wd", "weight_decay"}}.
   std::map<std::string, std::string> aliases = {};
 
-  // Other programs, and flags that they have and this one lacks: {{"//tools:copy", {"recursive"}}}. The error for such a
-  // flag names the program.
+  // Other programs, and flags that they have and this one lacks: {{"//tools:copy", {"recursive"}}}. The error for such
+  // a flag names the program.
   std::map<std::string, std::set<std::string>> other_programs = {};
 };
 

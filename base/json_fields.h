@@ -61,9 +61,9 @@ struct JsonOptions {
 template <typename T>
 std::string WriteJson(const T& value, const JsonOptions& options = {});
 
-// Sets the fields of `value` that `text` has. InvalidArgument, which names the field, for a value of another type, for a
-// number that does not fit, and for a required field that is missing; and for a text that is not JSON. Then `value` may
-// have some of the fields.
+// Sets the fields of `value` that `text` has. InvalidArgument, which names the field, for a value of another type, for
+// a number that does not fit, and for a required field that is missing; and for a text that is not JSON. Then `value`
+// may have some of the fields.
 template <typename T>
 absl::Status ReadJson(absl::string_view text, T* value, const JsonOptions& options = {});
 
@@ -73,7 +73,8 @@ class JsonFields {
   // Returns whether fields are read. If not, they are written.
   bool reads() const { return reads_; }
 
-  // The field `name`. If the text that is read lacks it, `value` keeps what it has. Fields of unknown names are ignored.
+  // The field `name`. If the text that is read lacks it, `value` keeps what it has. Fields of unknown names are
+  // ignored.
   template <typename T>
   void Field(const char* name, T& value) {
     if (Enter(name, /*required=*/false)) Value(value);

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-// The seed for, say, example `index` in epoch `epoch` of a run with this seed. Neighbours have unlike seeds, also in the
-// lower 32 bits, which are all that LibTorch's generator for the CPU uses.
+// The seed for, say, example `index` in epoch `epoch` of a run with this seed. Neighbours have unlike seeds, also in
+// the lower 32 bits, which are all that LibTorch's generator for the CPU uses.
 uint64_t SeedOf(int64_t seed, int64_t epoch, int64_t index);
 
 }  // namespace lockstep

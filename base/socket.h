@@ -13,8 +13,8 @@ std::string LocalAddressTowards(const std::string& host);
 // "host:port", with brackets around an IPv6 address: "[::1]:29400".
 std::string WithPort(const std::string& host, const std::string& port);
 
-// Makes a TCP connection ask the other host each 5 s whether it is there, while nothing is under way. Without an answer for
-// 45 s the connection ends. A process that is slow, or stopped, is not a host that does not answer.
+// Makes a TCP connection ask the other host each 5 s whether it is there, while nothing is under way. Without an answer
+// for 45 s the connection ends. A process that is slow, or stopped, is not a host that does not answer.
 void AskForAnswers(int fd);
 
 // For how long the other host of a TCP connection has answered nothing, in milliseconds: it owes an answer to data or

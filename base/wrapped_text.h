@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// `names`, and beside it `text` from column `indent` on, in lines of at most `width` columns. Where `names` is too long,
-// `text` begins on the next line.
+// `names`, and beside it `text` from column `indent` on, in lines of at most `width` columns. Where `names` is too
+// long, `text` begins on the next line.
 std::string Wrapped(absl::string_view names, absl::string_view text, size_t indent, size_t width);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Loads files of testdata/make_objects_golden.py: objects that are more than plain data, objects that are refused beside
-// others that are asked for, and torch.save's legacy format.
+// Loads files of testdata/make_objects_golden.py: objects that are more than plain data, objects that are refused
+// beside others that are asked for, and torch.save's legacy format.
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>

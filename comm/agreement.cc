@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<std::string>> GatherAgreed(ProcessGroup* group, absl:
   }
   if (first.ok()) return values;
   if (others > 0) first = WithEnding(first, absl::StrCat("; and ", others, " more"));
-  if (own.ok()) launch::NoteErrorOfAnotherRank(first);
+  if (own.ok()) launch::RecordErrorOfAnotherRank(first);
   return first;
 }
 

@@ -32,18 +32,18 @@ using ::testing::StartsWith;
 
 class NotingWatch : public internal::GroupWatch {
  public:
-  void Begin(int64_t sequence, const char* operation) override { Note("begin ", sequence, operation); }
-  void End(int64_t sequence) override { Note("end ", sequence, ""); }
+  void Begin(int64_t sequence, const char* operation) override { Record("begin ", sequence, operation); }
+  void End(int64_t sequence) override { Record("end ", sequence, ""); }
   absl::Status Explain(const absl::Status& error) override {
     notes.push_back(absl::StrCat("explain ", error.message()));
     return cause.ok() ? error : cause;
   }
   absl::Status ExplainTimeout(int64_t sequence, const char* operation, absl::Duration timeout) override {
-    Note("late ", sequence, absl::StrCat(operation, " ", absl::FormatDuration(timeout)));
+    Record("late ", sequence, absl::StrCat(operation, " ", absl::FormatDuration(timeout)));
     return cause;
   }
   absl::Status Agree(int64_t sequence, const std::string& fingerprint, absl::Time) override {
-    Note("agree ", sequence, fingerprint);
+    Record("agree ", sequence, fingerprint);
     return cause;
   }
   void Abort(const absl::Status& status) override {
@@ -56,7 +56,7 @@ class NotingWatch : public internal::GroupWatch {
   std::vector<std::string> notes;
 
  private:
-  void Note(absl::string_view what, int64_t sequence, absl::string_view rest) {
+  void Record(absl::string_view what, int64_t sequence, absl::string_view rest) {
     notes.push_back(absl::StrCat(what, sequence, rest.empty() ? "" : " ", rest));
   }
 };
@@ -203,7 +203,7 @@ TEST_F(LaunchedFailure, IsNotNotedWhereThisRankLeaves) {
 
 TEST_F(LaunchedFailure, IsNotNotedWhereTheWatchTellsThisRanksOwnError) {
   internal::GroupState state((internal::GroupState::Options()));
-  state.NoteOwnError(absl::InternalError("no memory left"));
+  state.RecordOwnError(absl::InternalError("no memory left"));
   state.LearnFailure(absl::InternalError("no memory left"));
   EXPECT_EQ(Told(), "");
 }

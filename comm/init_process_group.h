@@ -42,8 +42,8 @@ struct InitOptions {
   int rank = -1;
   int world_size = -1;
 
-  // This rank's place, for a program that knows it otherwise than by this process's variables. Unset: ReadRankEnvironment()
-  // reads them. Rank 0 takes its master_listen_fd over.
+  // This rank's place, for a program that knows it otherwise than by this process's variables. Unset:
+  // ReadRankEnvironment() reads them. Rank 0 takes its master_listen_fd over.
   std::optional<RankEnvironment> environment;
 
   // The maximum time for the meeting, and later for each collective.
@@ -67,8 +67,8 @@ struct InitOptions {
   absl::Duration stall_after = absl::Seconds(30);
 
   // If this is set, it gets what the line would say, every 10 s or so (a third of stall_after) and on each rank, and no
-  // line is written. A thread of the group calls it, so it must not block, nor destroy the group. It must own everything
-  // that it uses.
+  // line is written. A thread of the group calls it, so it must not block, nor destroy the group. It must own
+  // everything that it uses.
   std::function<void(const Stall&)> on_stall;
 };
 

@@ -207,8 +207,8 @@ class ProcessGroup {
 
   // Blocks until the current stream of `device` has done its work, then returns the group's failure(). The results of a
   // collective on a GPU may be read, or counted as a step, only after this has returned OK: when a rank dies, the calls
-  // under way end with undefined results, and their Works, which wait on the GPU only, do not tell. On a CPU only returns
-  // failure(). Not a collective. Internal: CUDA reports an error.
+  // under way end with undefined results, and their Works, which wait on the GPU only, do not tell. On a CPU only
+  // returns failure(). Not a collective. Internal: CUDA reports an error.
   absl::Status Synchronize(c10::Device device);
 
   // Creates a group of the given ranks of this group. In the new group they are numbered from 0, in ascending order.

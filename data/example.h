@@ -7,8 +7,9 @@
 
 namespace lockstep::data {
 
-// An example of a Dataset: `data` may be an image, float [channels, height, width], and `target` its class, int64 []. Or
-// a batch of a Loader, with the examples stacked: data [n, ...] and target [n, ...]. Copies share the tensors' memory.
+// An example of a Dataset: `data` may be an image, float [channels, height, width], and `target` its class, int64 [].
+// Or a batch of a Loader, with the examples stacked: data [n, ...] and target [n, ...]. Copies share the tensors'
+// memory.
 struct Example {
   at::Tensor data;
   at::Tensor target;

@@ -39,7 +39,8 @@ struct ShrunkImage {
 // - TIFF in strips, tiles or planes, in grey, RGB, CMYK, YCbCr and with a palette, of up to 8 bits a sample, or 16
 //   without a palette and planes. Alpha is dropped. Its orientation is applied. Of several images the first is read.
 //   JPEG in tiles is not read, and neither are samples that are not unsigned whole numbers.
-// - PBM, PGM and PPM, as text and as bytes, with any largest value. As in Pillow, grey with a largest value above 255 is
+// - PBM, PGM and PPM, as text and as bytes, with any largest value. As in Pillow, grey with a largest value above 255
+// is
 //   scaled to 65535 and clamped at 255.
 // - BMP without run-length encoding. Alpha is dropped.
 // - WebP of one image.

@@ -1,4 +1,5 @@
-// The steps of an image transform: torchvision's crops, flips and resizes. ImageTransform (image_transform.h) runs them.
+// The steps of an image transform: torchvision's crops, flips and resizes. ImageTransform (image_transform.h) runs
+// them.
 
 #ifndef LOCKSTEP_DATA_TRANSFORMS_H_
 #define LOCKSTEP_DATA_TRANSFORMS_H_

@@ -53,8 +53,8 @@ struct ClipGradNormOptions {
 // the two is finite, every rank returns FailedPrecondition with the ranks and their norms, and no gradient changes. If
 // sharded, the ranks' norms are combined in double and not compared.
 //
-// InvalidArgument, before anything is sent: norm_type or max_norm is negative or NaN, or sharded is set where nothing can
-// be sent. FailedPrecondition on every rank,
+// InvalidArgument, before anything is sent: norm_type or max_norm is negative or NaN, or sharded is set where nothing
+// can be sent. FailedPrecondition on every rank,
 // with error_if_nonfinite: the norm is not finite. The error names the first rank that has a gradient with such a norm,
 // and the gradient's index in that rank's `parameters`. Other errors come from the collective or from LibTorch.
 absl::StatusOr<double> ClipGradNorm(comm::ProcessGroup& group, const std::vector<at::Tensor>& parameters,

@@ -141,15 +141,15 @@ class DistributedDataParallel {
   //
   // Every virtual rank's forward starts from the buffers (such as BatchNorm's) that virtual rank 0 had after the last
   // step. The default generators are seeded for each virtual rank from Options::virtual_seed, `step` and the virtual
-  // rank, so that dropout does not depend on the rank either, and are not restored. So `step` counts over all epochs, and
-  // goes on where a checkpoint was saved: a number that repeats repeats its dropout. Gradients are added in the order of comm::SumTree and
-  // divided by V once. Their all-reduce overlaps with the last virtual rank's backward.
+  // rank, so that dropout does not depend on the rank either, and are not restored. So `step` counts over all epochs,
+  // and goes on where a checkpoint was saved: a number that repeats repeats its dropout. Gradients are added in the
+  // order of comm::SumTree and divided by V once. Their all-reduce overlaps with the last virtual rank's backward.
   //
   // Results also depend on the number of threads with which operators compute (at::set_num_threads), on the processor's
   // instruction set, and on a GPU on its model and cuDNN's choice of algorithms. Keep these the same.
   //
-  // A virtual rank may run several backward passes; all but its last must be under a NoSync. If one has no other, or two,
-  // this throws FailedPrecondition that names it. So does the next step if the loop was left early, except by an
+  // A virtual rank may run several backward passes; all but its last must be under a NoSync. If one has no other, or
+  // two, this throws FailedPrecondition that names it. So does the next step if the loop was left early, except by an
   // exception: then the next call begins a new step. Without Options::virtual_ranks the loop runs once, for this
   // rank, and changes nothing; so one loop serves both. All ranks must call it equally often.
   VirtualRankRange VirtualRanks(int64_t step) { return VirtualRankRange(replica_.get(), step, std::nullopt); }
@@ -176,8 +176,8 @@ class DistributedDataParallel {
   // Replaces the all_reduce of gradients from the next backward on. All ranks must call it with the same hook.
   // FailedPrecondition: there is a hook already, or backward or the loop over VirtualRanks() is running.
   //
-  // With Options::virtual_ranks only hooks that average each virtual rank's gradients keep the same bits on any number of
-  // ranks: hooks::AllReduce, Fp16Compress, Bf16Compress, and the wrappers of AllReduce. InvalidArgument for others.
+  // With Options::virtual_ranks only hooks that average each virtual rank's gradients keep the same bits on any number
+  // of ranks: hooks::AllReduce, Fp16Compress, Bf16Compress, and the wrappers of AllReduce. InvalidArgument for others.
   absl::Status RegisterHook(CommunicationHook hook) { return replica_->RegisterHook(std::move(hook)); }
 
   // The buckets of the next backward, for RestoreBucketLayout(). Empty before the end of the first backward, unless

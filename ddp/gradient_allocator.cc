@@ -76,7 +76,7 @@ class GradientAllocator final : public at::Allocator {
       return memory->data;
     }
     void* const data = base->raw_allocate(bytes);
-    active->Note(data, bytes);
+    active->Record(data, bytes);
     return data;
   }
 };
@@ -106,7 +106,7 @@ std::shared_ptr<SlotMemory> SlotRequests::Take(size_t bytes) {
   return memory->occupied.exchange(true) ? nullptr : memory;
 }
 
-void SlotRequests::Note(void* data, size_t bytes) { requests_.push_back({data, bytes, counts_[bytes]}); }
+void SlotRequests::Record(void* data, size_t bytes) { requests_.push_back({data, bytes, counts_[bytes]}); }
 
 int SlotRequests::NumberOf(const void* data, size_t bytes) const {
   // The last one: the same address may have been allocated and freed before.

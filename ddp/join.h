@@ -48,8 +48,8 @@ class Joinable {
 //   }
 //   LOCKSTEP_RETURN_IF_ERROR(join.Finish());   // all ranks have the model of a rank that finished last
 //
-// With Options::virtual_ranks, a virtual rank that is done counts as zero. Tell VirtualRanks() which of this rank's virtual
-// ranks have inputs left, and call Finish() once none has:
+// With Options::virtual_ranks, a virtual rank that is done counts as zero. Tell VirtualRanks() which of this rank's
+// virtual ranks have inputs left, and call Finish() once none has:
 //
 //   for (int64_t step = 0; !(left = WithInputs()).empty(); ++step) {
 //     optimizer.zero_grad();

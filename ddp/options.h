@@ -86,10 +86,10 @@ struct Options {
 
   // Not in PyTorch. If positive, training gives the same bits on any number of ranks up to this one: see
   // DistributedDataParallel::VirtualRanks(). Must be at least the number of ranks, and the same on every rank and
-  // for all runs that are to agree. Needs broadcast_buffers if there are buffers, unless init_sync is false too: then the
-  // program must give all ranks rank 0's buffers after each step, as elastic::World::Commit() does. parameters_to_ignore
-  // must not name a parameter that is trained, or a buffer that forward changes. See RegisterHook() for communication
-  // hooks.
+  // for all runs that are to agree. Needs broadcast_buffers if there are buffers, unless init_sync is false too: then
+  // the program must give all ranks rank 0's buffers after each step, as elastic::World::Commit() does.
+  // parameters_to_ignore must not name a parameter that is trained, or a buffer that forward changes. See
+  // RegisterHook() for communication hooks.
   int virtual_ranks = 0;
 
   // With virtual_ranks: the seed of random numbers in forward, such as dropout's. The same on every rank. For the

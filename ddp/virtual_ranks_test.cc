@@ -146,7 +146,8 @@ TEST(VirtualRanks, GiveTheSameBitsWithDdpsOptions) {
   for (const auto& [name, c] : Cases()) ExpectSameOnAnyNumberOfRanks(3, c, name);
 }
 
-// Some numbers of ranks leave a rank without inputs, others with some; the last one that has inputs has it on each rank.
+// Some numbers of ranks leave a rank without inputs, others with some; the last one that has inputs has it on each
+// rank.
 TEST(VirtualRanks, GiveTheSameBitsUnderJoin) {
   for (const std::vector<int>& counts :
        {std::vector<int>{3, 1, 2, 2}, {0, 3, 1, 4}, {4, 4, 1, 0}, {0, 0, 2, 0}, {2, 2, 2, 2}, {1, 2, 3, 1, 0}}) {

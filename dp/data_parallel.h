@@ -172,7 +172,7 @@ class DataParallel {
     const std::vector<c10::Device> used(devices_.begin(), devices_.begin() + chunks.size());
     std::vector<Net> replicas = parts_.Replicate(net_, devices_, used.size(), options_.replicate);
     const std::vector<Output> outputs = parts_.ParallelApply(replicas, chunks, used);
-    for (const auto& chunk : chunks) internal::NoteWrites(internal::TensorsIn(inputs), internal::TensorsIn(chunk));
+    for (const auto& chunk : chunks) internal::RecordWrites(internal::TensorsIn(inputs), internal::TensorsIn(chunk));
     return parts_.Gather(outputs, output_device_, options_.dim);
   }
 
@@ -190,7 +190,8 @@ class DataParallel {
 
 // Wraps `net`, a module holder (TORCH_MODULE) or a std::shared_ptr to a module. With one device the module is moved
 // there. With several, it must be on the first one when forward is called. Warns if one of the GPUs has less
-// than 75 % of another's memory or multiprocessors. InvalidArgument: a device does not exist, or devices have different types.
+// than 75 % of another's memory or multiprocessors. InvalidArgument: a device does not exist, or devices have different
+// types.
 template <typename Net, typename PartsOfNet = Parts<Net>>
 absl::StatusOr<DataParallel<Net, PartsOfNet>> Wrap(Net net, const Options& options = {},
                                                    PartsOfNet parts = PartsOfNet()) {

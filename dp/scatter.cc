@@ -76,7 +76,7 @@ void CheckChunks(size_t chunks, size_t devices) {
                     "found ", chunks);
 }
 
-void NoteWrites(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& chunks) {
+void RecordWrites(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& chunks) {
   for (size_t i = 0; i < std::min(tensors.size(), chunks.size()); ++i) {
     const at::Tensor &tensor = tensors[i], &chunk = chunks[i];
     if (!tensor.defined() || !chunk.defined() || chunk.is_same(tensor)) continue;

@@ -24,7 +24,7 @@ std::vector<std::vector<at::Tensor>> ScatterTensors(const std::vector<at::Tensor
 void CheckChunks(size_t chunks, size_t devices);
 
 // Bumps the autograd version of each tensor whose chunk shares its memory and was written to. Call it after all writes.
-void NoteWrites(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& chunks);
+void RecordWrites(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& chunks);
 
 template <typename T>
 std::vector<at::Tensor> TensorsIn(const T& value) {

@@ -113,7 +113,8 @@ TEST_F(CutHostsTest, OneDirectionIsEnough) {
   ExpectEndAfterSigterm();
 }
 
-// With several ranks on a host, the backend is hierarchical. It connects over Gloo when two ranks first exchange something.
+// With several ranks on a host, the backend is hierarchical. It connects over Gloo when two ranks first exchange
+// something.
 TEST_F(CutHostsTest, TheSameHoldsForHostsWithSeveralRanks) {
   StartTraining("2:3", 0, /*ranks=*/2);
   if (!hosts_) return;

@@ -19,18 +19,18 @@ class LBFGS;
 
 namespace lockstep::elastic {
 
-// A `Base` of which each rank keeps the state of a part of the parameters only: its own share and a copy of other ranks'
-// shares, since the state of each parameter is on two ranks. So with n ranks the state takes 2/n of the memory, and if
-// one rank dies at a time nothing is lost. Base is torch::optim::SGD, Adam, AdamW, RMSprop, or another optimizer that
-// treats each parameter separately and that checkpoint::OptimizerStateDict() supports.
+// A `Base` of which each rank keeps the state of a part of the parameters only: its own share and a copy of other
+// ranks' shares, since the state of each parameter is on two ranks. So with n ranks the state takes 2/n of the memory,
+// and if one rank dies at a time nothing is lost. Base is torch::optim::SGD, Adam, AdamW, RMSprop, or another optimizer
+// that treats each parameter separately and that checkpoint::OptimizerStateDict() supports.
 //
 //   elastic::ShardedOptimizer<torch::optim::Adam> optimizer(net->parameters(), torch::optim::AdamOptions(1e-3));
 //   LOCKSTEP_RETURN_IF_ERROR(world->Keep("optimizer", optimizer));
 //
-// step() steps the parameters of this rank's two shares. World::Commit(), in which it is called, then gives each rank the
-// other parameters. Both ranks that have a parameter's state compute the same bits, so the copy costs no message, but 2/n
-// of the computing instead of 1/n. After every step the parameters have the bits that a plain `Base` gives for the same
-// gradients. Before World::Run() it is a plain `Base`; a whole state may be loaded into it.
+// step() steps the parameters of this rank's two shares. World::Commit(), in which it is called, then gives each rank
+// the other parameters. Both ranks that have a parameter's state compute the same bits, so the copy costs no message,
+// but 2/n of the computing instead of 1/n. After every step the parameters have the bits that a plain `Base` gives for
+// the same gradients. Before World::Run() it is a plain `Base`; a whole state may be loaded into it.
 //
 // This is stage 1 of S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, "ZeRO: Memory Optimizations Toward Training Trillion
 // Parameter Models", SC 2020, https://arxiv.org/abs/1910.02054, with the state of each parameter on two ranks.

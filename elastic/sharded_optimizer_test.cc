@@ -147,7 +147,8 @@ TEST_F(ShardedOptimizerTest, SaysSoIfBothRanksThatHadAStateDie) {
   EXPECT_THAT(Err(), HasSubstr("the optimizer's state is lost, since both ranks that had a part of it have left"));
 }
 
-// The rank that is left has stepped its own shards, and cannot get the other parameters of that step: not by trying again.
+// The rank that is left has stepped its own shards, and cannot get the other parameters of that step: not by trying
+// again.
 TEST_F(ShardedOptimizerTest, SaysSoIfTheyDieInAStep) {
   const std::string plain = PlainDigest(60);
   setenv("FAULT", "others_die", 1);

@@ -27,10 +27,10 @@
 // whatever dies, since it does not depend on the number of ranks. Under torchrun, srun or mpirun, and in one process by
 // itself, the same program trains with one group: it ends with the error of the first rank that fails.
 //
-// A step is a transaction without a vote. Commit() applies and counts it, when nothing can fail any more. If a rank dies,
-// the counts of the ranks that are left differ by one at most, because every step has a collective. A rank that is behind
-// gets the state of the ranks that are ahead. If all counts are equal, nobody has applied the step that was under way, and
-// it is repeated.
+// A step is a transaction without a vote. Commit() applies and counts it, when nothing can fail any more. If a rank
+// dies, the counts of the ranks that are left differ by one at most, because every step has a collective. A rank that
+// is behind gets the state of the ranks that are ahead. If all counts are equal, nobody has applied the step that was
+// under way, and it is repeated.
 //
 // The rank that dies may be the fault of the training itself. So a cause that comes again and again ends the job:
 // Options::failures_per_cause. Other options find numbers that are not finite, and parameters that differ on one rank.
@@ -88,23 +88,23 @@ struct Options {
   absl::Duration leave_timeout = absl::Seconds(10);
   absl::Duration check_interval = absl::Milliseconds(50);  // about how often Commit() asks whether a rank has come
 
-  // The job ends if so many failures by one cause come within so many steps. Failures count that a rank makes itself: an
-  // error of `train` or an exception, a process that exits, SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGSYS and SIGTRAP, a step that is
-  // not finite, or a rank that is killed since it has not left in leave_timeout. Causes that differ only in numbers are
-  // the same. 0: any number of failures.
+  // The job ends if so many failures by one cause come within so many steps. Failures count that a rank makes itself:
+  // an error of `train` or an exception, a process that exits, SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGSYS and
+  // SIGTRAP, a step that is not finite, or a rank that is killed since it has not left in leave_timeout. Causes that
+  // differ only in numbers are the same. 0: any number of failures.
   int failures_per_cause = 3;
   int64_t failure_window = 10;
 
   // Commit() looks at the gradients and parameters of the modules that are kept. If one has a NaN or an infinity on any
-  // rank, no rank applies the step. It is repeated, and counts as a failure: of all ranks, since an average does not say
-  // from which rank it comes. While it is repeated, each rank looks at its own gradients before they are averaged, so a
-  // second failure is of the rank that makes it. One small all-reduce a step. Not with a ddp::GradScaler, which skips such
-  // steps.
+  // rank, no rank applies the step. It is repeated, and counts as a failure: of all ranks, since an average does not
+  // say from which rank it comes. While it is repeated, each rank looks at its own gradients before they are averaged,
+  // so a second failure is of the rank that makes it. One small all-reduce a step. Not with a ddp::GradScaler, which
+  // skips such steps.
   bool refuse_non_finite = false;
 
-  // false: the ranks are in one generation that cannot regroup, as where Lockstep's launch has not started them. So launch
-  // ends all ranks when one fails, and starts all of them again if it may. For a training whose result depends on who
-  // takes part.
+  // false: the ranks are in one generation that cannot regroup, as where Lockstep's launch has not started them. So
+  // launch ends all ranks when one fails, and starts all of them again if it may. For a training whose result depends
+  // on who takes part.
   bool regroups = true;
   // Where the ranks of such a generation meet, and this rank's place among them; see comm::InitOptions.
   std::string init_method = "env://";
@@ -130,8 +130,8 @@ class World {
   // Names a thing that is the same on all ranks after each step, and that outlives them. All ranks keep the same things
   // under the same names, before Run(). The things must outlive the World. InvalidArgument: the name is taken.
   //
-  // A module's buffers, and variables, return to their values at the last Commit() before a step is repeated. Parameters
-  // and optimizers must change in Commit() only.
+  // A module's buffers, and variables, return to their values at the last Commit() before a step is repeated.
+  // Parameters and optimizers must change in Commit() only.
   absl::Status Keep(const std::string& name, torch::nn::Module& module);
   absl::Status Keep(const std::string& name, torch::optim::Optimizer& optimizer);
   // Each parameter's state is on two ranks: see sharded_optimizer.h.
@@ -143,7 +143,8 @@ class World {
   // A thing with StateDict() and LoadStateDict(), such as checkpoint::LRScheduler. Change it in Commit() only.
   template <typename T, typename = decltype(std::declval<T&>().LoadStateDict(std::declval<T&>().StateDict()))>
   absl::Status Keep(const std::string& name, T& thing);
-  // A thing with State() and LoadState() of a struct without pointers, such as ddp::GradScaler. Change it in Commit() only.
+  // A thing with State() and LoadState() of a struct without pointers, such as ddp::GradScaler. Change it in Commit()
+  // only.
   template <typename T, typename State = decltype(std::declval<T&>().State()),
             typename = decltype(std::declval<T&>().LoadState(std::declval<State>()))>
   absl::Status Keep(const std::string& name, T& thing);
@@ -157,10 +158,11 @@ class World {
   // that use the group, such as DDP's wrapper and the loader, are made in `train`.
   //
   // Returns OK when `train` has returned OK on all ranks of a generation. If it returns an error or throws on any rank,
-  // all ranks form a new group and repeat the step, until Options::failures_per_cause ends the job. The second error of a
-  // rank within Options::failure_window steps is returned, unless it is alone: end the process then, and a new one takes
-  // its place. The reason of each new generation is a line of the launcher. Errors:
-  // - InvalidArgument: nothing is kept; the ranks keep different things; or min_ranks is more than the launcher starts. An
+  // all ranks form a new group and repeat the step, until Options::failures_per_cause ends the job. The second error of
+  // a rank within Options::failure_window steps is returned, unless it is alone: end the process then, and a new one
+  // takes its place. The reason of each new generation is a line of the launcher. Errors:
+  // - InvalidArgument: nothing is kept; the ranks keep different things; or min_ranks is more than the launcher starts.
+  // An
   //   InvalidArgument of `train` before the first step of the job ends the job at once.
   // - DataLoss: bytes of the state changed on the way to this rank, or no rank has the state any more. With a
   //   ShardedOptimizer it is lost if both ranks that had a parameter's state have died at once. The next Commit() or
@@ -178,15 +180,15 @@ class World {
   absl::Status BeginAt(int64_t step);
 
   // Ends a step: calls `apply`, which steps the optimizer and must not use the group. Call it on every rank after the
-  // backward, and return its error from `train`: the ranks must regroup. A collective: before `apply`, all ranks get rank
-  // 0's buffers, as DDP gives them at the next forward; otherwise they would be lost with rank 0. Without buffers, most
-  // calls exchange nothing. With parameters on a GPU it waits until the GPU has done the step. If `apply` throws, Run()
-  // returns that at once: this rank should end, and is started again.
+  // backward, and return its error from `train`: the ranks must regroup. A collective: before `apply`, all ranks get
+  // rank 0's buffers, as DDP gives them at the next forward; otherwise they would be lost with rank 0. Without buffers,
+  // most calls exchange nothing. With parameters on a GPU it waits until the GPU has done the step. If `apply` throws,
+  // Run() returns that at once: this rank should end, and is started again.
   //
-  // With a ShardedOptimizer it first waits for all ranks, and after `apply` it gives each rank the parameters that other
-  // ranks have stepped. So in `apply` most parameters still have their old values: derive nothing from them there, such
-  // as averaged weights. If a rank dies meanwhile, this call may form the next group, since the others may have applied
-  // the step already; `apply` then runs after that.
+  // With a ShardedOptimizer it first waits for all ranks, and after `apply` it gives each rank the parameters that
+  // other ranks have stepped. So in `apply` most parameters still have their old values: derive nothing from them
+  // there, such as averaged weights. If a rank dies meanwhile, this call may form the next group, since the others may
+  // have applied the step already; `apply` then runs after that.
   absl::Status Commit(const std::function<void()>& apply);
 
   // Gives rank `to` the state of all parameters of the sharded optimizers until its next Commit(), to save it with

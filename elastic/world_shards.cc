@@ -77,8 +77,8 @@ absl::Status World::StepShards(const std::function<void()>& apply) {
   return shards_->ShareParameters(group());
 }
 
-// Asks the ranks that are left whether one of them has passed the barrier that failed here with `status`. `apply` is still
-// callable only before Commit() returns.
+// Asks the ranks that are left whether one of them has passed the barrier that failed here with `status`. `apply` is
+// still callable only before Commit() returns.
 absl::Status World::MeetBeforeStep(const absl::Status& status, const std::function<void()>& apply) {
   end_ = Leave(status, /*keeps_group=*/true);
   if (!end_) end_ = JoinAndMeet();

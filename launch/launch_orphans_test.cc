@@ -421,8 +421,8 @@ class LaunchStuckTest : public LaunchOrphansTest {
     EXPECT_LT(absl::Now() - began_, absl::Seconds(18)) << name;
   }
 
-  // The first process of a pid namespace ends only when all others in it have been reaped. One of them becomes the child
-  // of a process that is stopped. Its name is in $D/stuck.
+  // The first process of a pid namespace ends only when all others in it have been reaped. One of them becomes the
+  // child of a process that is stopped. Its name is in $D/stuck.
   bool StartNamespace() {
     StartScript(R"(unshare -rpf true || exit 1
         $LAUNCH --grace=0.1 bash -c 'unshare -rpf sh -c "echo 1 > $D/inside; exec sleep 1000" & until [ -s $D/inside ]; do sleep 0.01; done

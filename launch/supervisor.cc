@@ -49,8 +49,8 @@ AgentState StateAtFirst(const LaunchOptions& options) {
   return state;
 }
 
-// The job of one node, whose launcher is its only agent and leads it. With a static rendezvous each node has a job of its
-// own, whose ranks have their place among those of the others.
+// The job of one node, whose launcher is its only agent and leads it. With a static rendezvous each node has a job of
+// its own, whose ranks have their place among those of the others.
 class LocalJob {
  public:
   LocalJob(const std::vector<std::string>& argv, const LaunchOptions& options, SignalRelay* relay, Output* output,
@@ -169,11 +169,11 @@ absl::Duration LocalJob::Pause() const {
   return std::max(coordinator_.next_look() - MonotonicTime(), absl::ZeroDuration());
 }
 
-// Waits for the pause before the ranks start again, or until a signal comes that ends the launch. Returns that signal, 0
-// if none. The other signals are for ranks, and no rank is running.
+// Waits for the pause before the ranks start again, or until a signal comes that ends the launch. Returns that signal,
+// 0 if none. The other signals are for ranks, and no rank is running.
 int LocalJob::AwaitStart() {
   if (coordinator_.job().phase == JobState::Phase::kDone) return 0;
-  watcher_.NotePhase(JobStatus::Phase::kPausing);
+  watcher_.OnPhase(JobStatus::Phase::kPausing);
   for (;;) {
     while (const int signal = relay_.Take()) {
       if (signal != SIGUSR1 && signal != SIGUSR2) return signal;

@@ -1,5 +1,5 @@
-// The headers of samplers do not include torch/types.h, and so neither torch/torch.h nor a header of torch/data: a source
-// with one of those takes seconds to compile. torch_sampler.h is the exception.
+// The headers of samplers do not include torch/types.h, and so neither torch/torch.h nor a header of torch/data: a
+// source with one of those takes seconds to compile. torch_sampler.h is the exception.
 
 #include <type_traits>
 

@@ -9,8 +9,8 @@
 
 namespace lockstep::sampler {
 
-// Chooses the indices of a dataset that a rank trains on, and their order. data::Loader takes any sampler. For LibTorch's
-// own DataLoader wrap it in a TorchSampler (torch_sampler.h). Implement this class for your own order:
+// Chooses the indices of a dataset that a rank trains on, and their order. data::Loader takes any sampler. For
+// LibTorch's own DataLoader wrap it in a TorchSampler (torch_sampler.h). Implement this class for your own order:
 //
 //   class Backwards : public sampler::Sampler {
 //    public:

@@ -17,8 +17,8 @@
 
 namespace lockstep::sampler {
 
-// For training with virtual ranks (ddp::Options::virtual_ranks): a rank trains for the virtual ranks [first(), last()) of
-// V, which are divided among the ranks in even blocks, as DistributedDataParallel divides them.
+// For training with virtual ranks (ddp::Options::virtual_ranks): a rank trains for the virtual ranks [first(), last())
+// of V, which are divided among the ranks in even blocks, as DistributedDataParallel divides them.
 // Virtual rank v gets the batches that DistributedSampler gives with num_replicas = V and rank = v, on any number of
 // ranks. next() gives a batch of virtual rank first(), then one of first() + 1, and so on to last() - 1, then the next
 // batch of first(): the order in which DistributedDataParallel::VirtualRanks() asks for them. So one loader serves a
@@ -32,7 +32,8 @@ namespace lockstep::sampler {
 // give their number as `batches_in_turn`.
 //
 // batch_size is the size of a virtual rank's batch. At the end of an epoch each virtual rank's last batch is equally
-// short. If a loader drops short batches, it drops these. With one virtual rank the sampler equals a DistributedSampler.
+// short. If a loader drops short batches, it drops these. With one virtual rank the sampler equals a
+// DistributedSampler.
 //
 // All virtual ranks of a rank share one order, so memory does not grow with their number.
 //

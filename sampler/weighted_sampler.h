@@ -33,8 +33,8 @@ struct WeightedSamplerOptions {
 // Draws `num_samples` indices in each epoch. Index i has the probability weights[i] / sum of weights. The drawn indices
 // are divided among `num_replicas` ranks as by DistributedSampler: rank r gets places r, r + num_replicas, ..., and the
 // order is repeated from its start so that every rank gets equally many. The draws are the same as from
-// torch.utils.data.WeightedRandomSampler of PyTorch 2.11 with torch.Generator().manual_seed(seed + epoch). Python refuses
-// more than 2^24 weights; here memory is the only limit.
+// torch.utils.data.WeightedRandomSampler of PyTorch 2.11 with torch.Generator().manual_seed(seed + epoch). Python
+// refuses more than 2^24 weights; here memory is the only limit.
 //
 //   absl::StatusOr<WeightedSampler> sampler =
 //       WeightedSampler::Create(weights, 60000, {.num_replicas = 2, .rank = rank});

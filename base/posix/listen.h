@@ -26,8 +26,8 @@ UniqueFd ListenAt(const SocketAddress& address, const ListenOptions& options = {
 
 // Listens on the interface of `host`, a name or an address, and there alone, so a socket at 127.0.0.1 is not reachable
 // from other hosts. If this host does not have that address (behind address translation), on every interface. `port` 0:
-// any that is free. NotFound: as ResolveHost(). AlreadyExists: the port is in use. Otherwise as DescriptorError(). These
-// errors say "cannot listen on 10.0.0.1:29500: Permission denied", without a port that is 0.
+// any that is free. NotFound: as ResolveHost(). AlreadyExists: the port is in use. Otherwise as DescriptorError().
+// These errors say "cannot listen on 10.0.0.1:29500: Permission denied", without a port that is 0.
 absl::StatusOr<UniqueFd> ListenOn(const std::string& host, int port, const ListenOptions& options = {});
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// Linked into a test that needs network namespaces or mounts: where an ordinary user runs the test, makes that user root of a
-// user namespace before main(). Nothing outside the process changes. Where the system refuses, the test skips or fails as
-// without this, and says what was refused.
+// Linked into a test that needs network namespaces or mounts: where an ordinary user runs the test, makes that user
+// root of a user namespace before main(). Nothing outside the process changes. Where the system refuses, the test skips
+// or fails as without this, and says what was refused.
 
 #include <sched.h>
 #include <stdio.h>

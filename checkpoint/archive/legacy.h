@@ -1,9 +1,9 @@
-// torch.save's format before PyTorch 1.6, which _use_new_zipfile_serialization=False still writes: five pickles (a magic
-// number, a version, the writer's system, the value, the storages' keys), then each storage's length and bytes.
+// torch.save's format before PyTorch 1.6, which _use_new_zipfile_serialization=False still writes: five pickles (a
+// magic number, a version, the writer's system, the value, the storages' keys), then each storage's length and bytes.
 //
 // It has no checksums. These are checked: the order and the contents of the pickles, that each storage of the value has
-// its bytes and no other has, the lengths, and that the file ends behind the last storage. So a truncation and a flipped
-// bit in a length are found; a flipped bit in an element is not, and one in a name or a number may not be.
+// its bytes and no other has, the lengths, and that the file ends behind the last storage. So a truncation and a
+// flipped bit in a length are found; a flipped bit in an element is not, and one in a name or a number may not be.
 
 #ifndef LOCKSTEP_CHECKPOINT_ARCHIVE_LEGACY_H_
 #define LOCKSTEP_CHECKPOINT_ARCHIVE_LEGACY_H_

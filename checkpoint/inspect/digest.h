@@ -10,9 +10,9 @@
 
 namespace lockstep::checkpoint::inspect {
 
-// A line for each tensor, in the order of their names: the SHA-256 of its dtype, shape and elements, two spaces, and its
-// name in Leaves(). The last line is the SHA-256 of the lines before it, and "all tensors". Nothing else of the value
-// counts: no other value, order of keys, stride or storage. Returns the errors of Leaves().
+// A line for each tensor, in the order of their names: the SHA-256 of its dtype, shape and elements, two spaces, and
+// its name in Leaves(). The last line is the SHA-256 of the lines before it, and "all tensors". Nothing else of the
+// value counts: no other value, order of keys, stride or storage. Returns the errors of Leaves().
 absl::StatusOr<std::string> DigestText(const Value& value);
 
 }  // namespace lockstep::checkpoint::inspect

@@ -16,7 +16,7 @@ std::atomic<bool> exists{false};
 std::atomic<bool> received{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-void Note(int) { received.store(true); }
+void Record(int) { received.store(true); }
 
 }  // namespace
 

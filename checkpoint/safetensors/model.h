@@ -18,9 +18,9 @@
 
 namespace lockstep::checkpoint {
 
-// Writes StateDict(module). Of the names whose tensors overlap in memory, the first in alphabetical order whose tensor is
-// the whole memory is kept. The metadata has an entry for each other name, with the kept one, unless `metadata` has it
-// already. Errors are SaveSafetensors's. InvalidArgument also: none of the overlapping tensors is the whole memory.
+// Writes StateDict(module). Of the names whose tensors overlap in memory, the first in alphabetical order whose tensor
+// is the whole memory is kept. The metadata has an entry for each other name, with the kept one, unless `metadata` has
+// it already. Errors are SaveSafetensors's. InvalidArgument also: none of the overlapping tensors is the whole memory.
 absl::Status SaveSafetensorsModel(absl::string_view path, const torch::nn::Module& module,
                                   SafetensorsMetadata metadata = {}, const SaveOptions& options = {});
 

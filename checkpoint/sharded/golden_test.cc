@@ -1,5 +1,5 @@
-// Loads checkpoints that Python's torch.distributed.checkpoint 2.11 and 2.15 wrote (testdata/make_golden.py), and damaged
-// copies: with a flipped bit or a missing end they give an error that names the file, or load the same values.
+// Loads checkpoints that Python's torch.distributed.checkpoint 2.11 and 2.15 wrote (testdata/make_golden.py), and
+// damaged copies: with a flipped bit or a missing end they give an error that names the file, or load the same values.
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>

@@ -75,7 +75,7 @@ class Reader {
   absl::Status ReadTorchElastic();
   void ApplyExplicit();
   absl::Status CheckRank(const Names& names) const;
-  void NoteOverruled(const Names& names);
+  void RecordOverruled(const Names& names);
 
   const EnvironmentLookup& lookup_;
   const ExplicitRank said_;
@@ -263,7 +263,7 @@ absl::Status Reader::CheckRank(const Names& names) const {
                                                  " is not below world size ", *env_.world_size));
 }
 
-void Reader::NoteOverruled(const Names& names) {
+void Reader::RecordOverruled(const Names& names) {
   std::vector<std::string> losers;
   for (const Names* other : {&kByHand, &kOpenMpi, &kHydra, &kSlurm, &kPmix}) {
     const std::optional<std::string> value = Text(other->rank);
@@ -285,7 +285,7 @@ absl::StatusOr<RankEnvironment> Reader::Read() {
   LOCKSTEP_RETURN_IF_ERROR(ReadTorchElastic());
   ApplyExplicit();
   LOCKSTEP_RETURN_IF_ERROR(CheckRank(names));
-  if (env_.rank && !kubeflow) NoteOverruled(names);
+  if (env_.rank && !kubeflow) RecordOverruled(names);
   return env_;
 }
 

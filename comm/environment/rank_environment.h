@@ -35,8 +35,8 @@ struct RankEnvironment {
   bool use_agent_store = false;
   int restart_count = 0;  // TORCHELASTIC_RESTART_COUNT: how often the agent has restarted the ranks
 
-  // No variable sets it: the launcher has said that all hosts of the group are there. So while the group forms, rank 0's
-  // host is given up when it has not answered for 15 s.
+  // No variable sets it: the launcher has said that all hosts of the group are there. So while the group forms, rank
+  // 0's host is given up when it has not answered for 15 s.
   bool hosts_are_up = false;
 
   // LOCKSTEP_MASTER_LISTEN_FD: a socket that rank 0 inherited, already bound to MASTER_PORT; -1 if not set.

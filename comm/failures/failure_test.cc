@@ -72,7 +72,7 @@ auto SaysCause(const std::string& code, int rank, const std::string& call, const
 // The latest of some times, by which a failure was known; printed, since docs/failures.md shows them.
 class Latest {
  public:
-  void Note(absl::Duration time) { latest_ = std::max(latest_, time); }
+  void Record(absl::Duration time) { latest_ = std::max(latest_, time); }
   void Print(const std::string& what) const {
     printf("MEASURED %s: %.3f s\n", what.c_str(), absl::ToDoubleSeconds(latest_));
   }
@@ -121,7 +121,7 @@ TEST_P(RanksFail, AKilledRankIsNamedOnAllOthersWithin2s) {
         EXPECT_THAT(status->text, StartsWith(absl::StrCat("UNAVAILABLE: rank ", rank, ": all_reduce #")));
         EXPECT_THAT(status->text, HasSubstr(" of Float [1048576] on cpu: " + cause));
         EXPECT_LT(status->time - killed, absl::Seconds(2));
-        latest.Note(status->time - killed);
+        latest.Record(status->time - killed);
         ExpectAQuickEnd(ranks, rank, *status, cause);
       }
     }
@@ -151,7 +151,7 @@ TEST_P(RanksFail, AStoppedRankIsNamedWithin2sOfTheTimeout) {
         EXPECT_THAT(status->text, MatchesRegex(".* on cpu: all_reduce #[0-9]+ timed out after 2s: .*"));
         EXPECT_THAT(status->text, HasSubstr(cause));
         EXPECT_LT(status->time - stopped, timeout + absl::Seconds(2));
-        latest.Note(status->time - stopped - timeout);
+        latest.Record(status->time - stopped - timeout);
         ExpectAQuickEnd(*ranks, rank, *status, cause);
       }
     }
@@ -182,8 +182,8 @@ TEST_P(RanksFail, ARankThatExitsBeforeItsFirstCallIsNamed) {
   }
 }
 
-// All but the victim broadcast, once they have SIGUSR1. Over hierarchical this is the first call of the flat group, whose
-// ranks are not connected yet.
+// All but the victim broadcast, once they have SIGUSR1. Over hierarchical this is the first call of the flat group,
+// whose ranks are not connected yet.
 std::unique_ptr<Ranks> RanksThatBroadcast(const InitOptions& options, int victim) {
   return std::make_unique<Ranks>(3, options, [victim](const InitOptions& own, const Process::Say& say) {
     static sem_t told_to_begin;

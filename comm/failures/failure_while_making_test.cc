@@ -23,8 +23,8 @@ using testing::SayStatus;
 
 constexpr absl::Duration kTimeout = absl::Seconds(3);
 
-// The error of InitProcessGroup() on each rank, or of the first call: over hierarchical a rank that shares no connection
-// with the victim may have its group when the victim dies.
+// The error of InitProcessGroup() on each rank, or of the first call: over hierarchical a rank that shares no
+// connection with the victim may have its group when the victim dies.
 int Make(const InitOptions& options, const Process::Say& say) {
   say("making");
   const auto group = InitProcessGroup(options);

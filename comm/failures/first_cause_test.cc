@@ -56,7 +56,7 @@ class Group {
     }
     WatchOptions options = OptionsOver(store, rank, std::move(ranks));
     options.on_failure = [this](const absl::Status&) {
-      if (!closing_) launch::NoteFailureOfAnotherRank();
+      if (!closing_) launch::RecordFailureOfAnotherRank();
     };
     watch_ = Watch::Create(std::move(options)).value();
   }
@@ -70,7 +70,7 @@ class Group {
   absl::Status AllReduce() {
     watch_->Begin(0, "all_reduce");
     while (watch_->failure().ok()) absl::SleepFor(absl::Milliseconds(1));
-    launch::NoteFailureOfAnotherRank();  // the watch's thread may not have come to it
+    launch::RecordFailureOfAnotherRank();  // the watch's thread may not have come to it
     return Annotate(watch_->failure(), absl::StrCat("rank ", rank_, ": all_reduce #0"));
   }
 

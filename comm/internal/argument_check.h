@@ -27,8 +27,8 @@ absl::Status CheckContiguous(const at::Tensor& tensor, const std::vector<at::Ten
 // CheckTensor(), naming the tensor `name`, or "`name` `index`" with an index of at least 0.
 absl::Status CheckNamed(const at::Tensor& tensor, absl::string_view name, int64_t index = -1);
 
-// Each of `list`, called `name`, is a tensor of `like`'s dtype and device; there are `size` of them ("one a rank"). With
-// `same_shape` they have its shape and are dense; otherwise they are contiguous.
+// Each of `list`, called `name`, is a tensor of `like`'s dtype and device; there are `size` of them ("one a rank").
+// With `same_shape` they have its shape and are dense; otherwise they are contiguous.
 absl::Status CheckList(const std::vector<at::Tensor>& list, absl::string_view name, const at::Tensor& like, int size,
                        bool same_shape);
 

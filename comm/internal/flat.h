@@ -21,8 +21,8 @@ at::Tensor Flatten(const std::vector<at::Tensor>& tensors);
 void Unflatten(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
 
 // Overwrites the tensors of every rank with the tensors of rank `root`. They travel in flat buffers of one dtype and
-// device. A buffer ends with the tensor that brings it to 250 MiB or more. PyTorch issues the same broadcasts in the same
-// order. All ranks must call it.
+// device. A buffer ends with the tensor that brings it to 250 MiB or more. PyTorch issues the same broadcasts in the
+// same order. All ranks must call it.
 absl::Status BroadcastCoalesced(ProcessGroup& group, const std::vector<at::Tensor>& tensors, int root = 0);
 
 }  // namespace lockstep::comm::internal

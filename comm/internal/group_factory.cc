@@ -197,7 +197,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> GroupFactory::Make(NewGroupOptions
   state->SetWatch(watch);
   auto backends = MakeBackends(*this, choices, context, options.backend_store, state);
   if (!backends.ok()) {
-    state->NoteOwnError(backends.status());
+    state->RecordOwnError(backends.status());
     const absl::Status cause = watch ? watch->Explain(backends.status()) : backends.status();
     // The watch's thread may hold the state for a moment. If that thread destroyed it, the watch would join itself.
     watch.reset();

@@ -58,11 +58,11 @@ void GroupState::LearnErrorOf(c10d::Backend& backend) {
 
 // Or the failure that explains it.
 void GroupState::LearnOwnError(const absl::Status& error) {
-  NoteOwnError(error);
+  RecordOwnError(error);
   if (!failed()) LearnFailure(watch_ ? watch_->Explain(error) : error);
 }
 
-void GroupState::NoteOwnError(const absl::Status& error) {
+void GroupState::RecordOwnError(const absl::Status& error) {
   MutexLock lock(mutex_);
   if (own_error_.ok()) own_error_ = error;
 }
@@ -77,7 +77,7 @@ void GroupState::FailAs(const absl::Status& cause, bool may_be_of_another_rank) 
   {
     MutexLock lock(mutex_);
     if (!first_.ok()) return;
-    if (may_be_of_another_rank && IsOfAnotherRankLocked(cause)) launch::NoteFailureOfAnotherRank();
+    if (may_be_of_another_rank && IsOfAnotherRankLocked(cause)) launch::RecordFailureOfAnotherRank();
     first_ = cause;
     failed_groups.fetch_add(1);
     failed_.store(true, std::memory_order_release);
@@ -165,7 +165,7 @@ absl::Status GroupState::FirstCause(const std::string& name) const {
 absl::Status GroupState::Explain(const Call& call, const absl::Status& error) {
   const std::string name = NameOf(call);
   const absl::Status own = Annotate(error, name);
-  NoteOwnError(own);
+  RecordOwnError(own);
   if (!failed()) LearnFailure(CauseOf(call, own));
   return FirstCause(name);
 }

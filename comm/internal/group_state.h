@@ -78,15 +78,15 @@ class GroupState {
   void Fail(const absl::Status& cause);
 
   // Like Fail(), for a cause from the watch, or an error of a call. Unless it is this rank's own error, or the group is
-  // being closed, tells the launcher that another rank caused it (launch/report/report.h), before this group reports the
-  // failure to any caller.
+  // being closed, tells the launcher that another rank caused it (launch/report/report.h), before this group reports
+  // the failure to any caller.
   void LearnFailure(const absl::Status& cause);
 
   // LearnFailure() for an error that a backend has learnt without a call. NCCL ends the calls under way then.
   void LearnErrorOf(c10d::Backend& backend);
 
   // An error of this rank that the watch may make the group's failure.
-  void NoteOwnError(const absl::Status& error);
+  void RecordOwnError(const absl::Status& error);
 
   // Fail(), which also tells the other ranks if there is a watch.
   void Abort(const absl::Status& cause);

@@ -15,12 +15,13 @@ using Results = std::vector<std::pair<at::Tensor, at::Tensor>>;
 
 void CopyResults(Results& results);
 
-// Gives a backend contiguous tensors in place of dense ones with other strides, such as images in channels_last. Backends
-// see the memory of a tensor only.
+// Gives a backend contiguous tensors in place of dense ones with other strides, such as images in channels_last.
+// Backends see the memory of a tensor only.
 class Layouts {
  public:
-  // `by_index`: the elements of the ranks' tensors correspond by their indices, whatever strides each rank has. For that,
-  // tensors that are not contiguous are copied. Otherwise they correspond by their places in memory, as in Python.
+  // `by_index`: the elements of the ranks' tensors correspond by their indices, whatever strides each rank has. For
+  // that, tensors that are not contiguous are copied. Otherwise they correspond by their places in memory, as in
+  // Python.
   explicit Layouts(bool by_index) : by_index_(by_index) {}
 
   // For a tensor that the call reads, writes, or both.

@@ -51,8 +51,8 @@ bool TriesAgain(int fd) {
          info.tcpi_retransmits > 0;
 }
 
-// The address to which the socket connects: getpeername() has none yet. The lines of these files: number, local address,
-// remote address, state, queues, timer, repetitions, user, timeout, inode.
+// The address to which the socket connects: getpeername() has none yet. The lines of these files: number, local
+// address, remote address, state, queues, timer, repetitions, user, timeout, inode.
 std::string TargetOf(ino_t socket) {
   constexpr size_t kRemote = 2, kInode = 9;
   for (const char* name : {"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"}) {
@@ -124,7 +124,7 @@ std::string ConnectingHosts::Silent(absl::Time now, const std::map<int, ino_t>& 
   return "";
 }
 
-void NoteSilentHost(const std::string& address) {
+void RecordSilentHost(const std::string& address) {
   const MutexLock lock(mutex);
   TheKnown().noted.insert(address);
 }

@@ -32,7 +32,7 @@ class ConnectingHosts {
 };
 
 // A host has not answered at this address when this process tried to connect. Thread-safe.
-void NoteSilentHost(const std::string& address);
+void RecordSilentHost(const std::string& address);
 
 // Forgets what was noted, and does not count the connections that this process has now: a group begins. Thread-safe.
 void ForgetSilentHosts();

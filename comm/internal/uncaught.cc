@@ -47,7 +47,7 @@ bool NotifyGroups(const std::vector<std::weak_ptr<GroupState>>& groups) {
     const auto watch = group ? group->watch() : nullptr;
     if (!watch) continue;
     const absl::Status end = absl::AbortedError(WhatEndsTheProcess());
-    group->NoteOwnError(end);  // for when the watch reports it to this rank, too
+    group->RecordOwnError(end);  // for when the watch reports it to this rank, too
     watch->Abort(end);
     notified = true;
   }

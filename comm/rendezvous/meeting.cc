@@ -302,7 +302,7 @@ absl::StatusOr<std::optional<Roster>> Meeting::Judge(const std::string& outcome)
   const absl::string_view message = code_and_text.second.substr(0, kMostMessageBytes);
   if (code == static_cast<int>(absl::StatusCode::kDeadlineExceeded)) return absl::DeadlineExceededError(message);
   const absl::Status failure = absl::AbortedError(message);
-  launch::NoteErrorOfAnotherRank(failure);
+  launch::RecordErrorOfAnotherRank(failure);
   return failure;
 }
 

@@ -297,7 +297,7 @@ void Communicator::FailLocked(const absl::Status& status) {
   control.failure_code = static_cast<int32_t>(status.code());
   control.failed.store(1, std::memory_order_release);
   arena_->layout.header().failures.fetch_add(1);
-  port_->NoteNews();
+  port_->RecordNews();
   WakeOthersLocked();
 }
 

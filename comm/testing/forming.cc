@@ -94,8 +94,8 @@ absl::Status RunRank(const InitOptions& options, int open_files, absl::Duration 
   return absl::OkStatus();
 }
 
-// The numbers of what a rank said after `prefix`. Not absl::StrSplit(): this file is not optimized, and the program would
-// get its templates from here.
+// The numbers of what a rank said after `prefix`. Not absl::StrSplit(): this file is not optimized, and the program
+// would get its templates from here.
 std::vector<int64_t> NumbersOf(const Process::Line& line, const std::string& prefix) {
   std::istringstream text(line.text.substr(prefix.size()));
   return {std::istream_iterator<int64_t>(text), std::istream_iterator<int64_t>()};

@@ -64,8 +64,8 @@ void ExpectTheSameForEachRank() {
   ExpectTheSameRequests(many->rank1, few->rank1, "rank 1");
   ExpectTheSameRequests(many->others, few->others, "the other ranks");
   EXPECT_EQ(many->others.descriptors, few->others.descriptors);
-  // At rank 0 the connections of the store. At rank 1 the connections of the watch, and before Linux 6.16 its handles on
-  // processes.
+  // At rank 0 the connections of the store. At rank 1 the connections of the watch, and before Linux 6.16 its handles
+  // on processes.
   EXPECT_LE(many->rank0.descriptors, kMany + kForItself);
   EXPECT_THAT(many->rank1.descriptors, AnyOf(Le(kMany + kForItself), AllOf(Gt(2 * kMany), Le(2 * kMany + kForItself))));
 }

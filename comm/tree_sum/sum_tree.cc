@@ -4,8 +4,8 @@
 
 namespace lockstep::comm {
 
-// A left child has a power of two leaves, p, and begins at a multiple of 2 p. Its sibling has p leaves too, or is at the
-// right edge and has fewer.
+// A left child has a power of two leaves, p, and begins at a multiple of 2 p. Its sibling has p leaves too, or is at
+// the right edge and has fewer.
 bool SumTree::Adds(PartialSum left, PartialSum right) const {
   const int p = left.end - left.begin, others = right.end - right.begin;
   if ((p & (p - 1)) != 0 || left.begin % (2 * p) != 0 || left.end != right.begin) return false;

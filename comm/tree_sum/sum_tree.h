@@ -22,9 +22,9 @@ struct PartialSum {
 //
 //   6 leaves: ((0 + 1) + (2 + 3)) + (4 + 5)      3 leaves: (0 + 1) + 2
 //
-// Whoever has the leaves, or sums of them that are nodes of the tree, gets the bits of this one order by putting them on
-// a stack from left to right, and adding the two on top as often as Push() says. A stack that begins with leaf 0 has at
-// most 1 + log2(leaves) elements.
+// Whoever has the leaves, or sums of them that are nodes of the tree, gets the bits of this one order by putting them
+// on a stack from left to right, and adding the two on top as often as Push() says. A stack that begins with leaf 0 has
+// at most 1 + log2(leaves) elements.
 class SumTree {
  public:
   explicit SumTree(int leaves) : leaves_(leaves) {}

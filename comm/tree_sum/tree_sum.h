@@ -43,17 +43,17 @@ class PendingTreeSum {
   absl::Status status_;
 };
 
-// Adds up numbers that the ranks of a group have. The numbers are the leaves of a SumTree, in which rank r has the leaves
-// [bounds[r], bounds[r + 1]). Each rank first adds its own leaves as far as the tree does. The sums that remain,
+// Adds up numbers that the ranks of a group have. The numbers are the leaves of a SumTree, in which rank r has the
+// leaves [bounds[r], bounds[r + 1]). Each rank first adds its own leaves as far as the tree does. The sums that remain,
 // own_sums(), are its part of the collective:
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const TreeSum tree_sum, TreeSum::Create(group, EvenBounds(8, group->size())));
 //   std::vector<at::Tensor> sums = ...;   // one for each of tree_sum.own_sums()
 //   LOCKSTEP_RETURN_IF_ERROR(tree_sum.Start(output, sums, /*divisor=*/8).Wait());
 //
-// The output is the same on every rank, and the same for all bounds, numbers of ranks and backends: the tree's sum, with
-// each addition rounded to the dtype, and then divided. This holds for dtypes whose additions on the device give one
-// result, as IEEE 754's do.
+// The output is the same on every rank, and the same for all bounds, numbers of ranks and backends: the tree's sum,
+// with each addition rounded to the dtype, and then divided. This holds for dtypes whose additions on the device give
+// one result, as IEEE 754's do.
 //
 // Over shm each rank adds its share of the elements where they are. Other backends exchange shares (all_to_all), and
 // then gather the results (all_gather).
@@ -66,11 +66,11 @@ class TreeSum {
   // The partial sums that this rank brings, in order.
   const std::vector<PartialSum>& own_sums() const { return own_; }
 
-  // Starts the sum of all leaves divided by `divisor`. All tensors have one shape and dtype, and are dense and contiguous.
-  // They must not be used until Wait(). Their contents are undefined afterwards, except for `output`, which may be one
-  // of `sums`. Tensors of AllocateShared() are summed without copying. Every rank must call it, like the group's
-  // collectives. Errors are returned by Wait(). InvalidArgument, and nothing is sent: a wrong number of sums, another
-  // shape or dtype, integers, or a divisor below 1.
+  // Starts the sum of all leaves divided by `divisor`. All tensors have one shape and dtype, and are dense and
+  // contiguous. They must not be used until Wait(). Their contents are undefined afterwards, except for `output`, which
+  // may be one of `sums`. Tensors of AllocateShared() are summed without copying. Every rank must call it, like the
+  // group's collectives. Errors are returned by Wait(). InvalidArgument, and nothing is sent: a wrong number of sums,
+  // another shape or dtype, integers, or a divisor below 1.
   PendingTreeSum Start(const at::Tensor& output, std::vector<at::Tensor> sums, int divisor) const;
 
  private:

@@ -26,8 +26,8 @@ using internal::Spoke;
 
 constexpr char kEndpointKey[] = "watch";
 constexpr auto kLatecomerPatience = std::chrono::seconds(1);
-// How often a rank that waits for the hub's endpoint checks whether the hub still lives. Each time is another request to
-// the store, so it does so less often later.
+// How often a rank that waits for the hub's endpoint checks whether the hub still lives. Each time is another request
+// to the store, so it does so less often later.
 constexpr absl::Duration kInterruptionInterval = absl::Milliseconds(20);
 constexpr absl::Duration kFirstStoreInterval = absl::Milliseconds(250);
 constexpr absl::Duration kMostStoreInterval = absl::Seconds(1);
@@ -87,8 +87,8 @@ std::function<void(const Frame&)> StallCallback(std::function<void(const Stall&)
   };
 }
 
-// When a rank first asks what the others call. Over TCP it does not ask before the stall: what is sent to a host that has
-// vanished makes the kernel count its 20 s anew.
+// When a rank first asks what the others call. Over TCP it does not ask before the stall: what is sent to a host that
+// has vanished makes the kernel count its 20 s anew.
 absl::Duration FirstQuestion(const WatchOptions& options) {
   return AllOnOneHost(options.ranks) ? std::min(absl::Seconds(6), options.stall_after) : options.stall_after;
 }

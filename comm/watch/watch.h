@@ -46,8 +46,8 @@ struct WatchOptions {
   std::function<void(const absl::Status&)> on_failure;
 
   // Called from the watch's thread of every rank, when a call of some rank has lasted for `stall_after`, and then again
-  // and again while it lasts: each third of this time, or somewhat more often. Null: nobody hears of it. Must not block,
-  // and must not destroy the watch.
+  // and again while it lasts: each third of this time, or somewhat more often. Null: nobody hears of it. Must not
+  // block, and must not destroy the watch.
   std::function<void(const Stall&)> on_stall = nullptr;
   absl::Duration stall_after = absl::Seconds(30);
 };

@@ -1,5 +1,6 @@
 // Runs the fuzzer's entry point over image files of every kind and over damaged copies of them, so that ordinary tests
-// cover the cases that fuzzing found. With a folder as its argument it writes the files there instead, for tools/fuzz/run.sh.
+// cover the cases that fuzzing found. With a folder as its argument it writes the files there instead, for
+// tools/fuzz/run.sh.
 
 #include <cstdint>
 #include <fstream>

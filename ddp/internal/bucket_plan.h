@@ -63,10 +63,10 @@ struct BucketLimits {
 // The layout of a model's buckets, and what it may become.
 //
 // The first layout follows the order of registration. It is replaced at most once, by a layout that follows the order
-// in which gradients became ready (Li et al., PyTorch Distributed, VLDB 2020): NoteReady() records that order in a
+// in which gradients became ready (Li et al., PyTorch Distributed, VLDB 2020): RecordReady() records that order in a
 // backward, Next() is the layout that follows from it, and Adopt() makes the ranks' common choice the present layout.
 //
-//   for (int i : order_of_gradients) plan.NoteReady(i);
+//   for (int i : order_of_gradients) plan.RecordReady(i);
 //   if (plan.ChangeIsDue() && plan.Adopt(rank_0s(plan.Next()))) build_buckets(plan.layout());
 //
 // Parameters are identified by their numbers in the constructor's vector.
@@ -86,7 +86,7 @@ class BucketPlan {
 
   // The parameter's gradient is the next to become ready. Does nothing once the layout is final or an order of all
   // parameters is known.
-  void NoteReady(int parameter) {
+  void RecordReady(int parameter) {
     if (may_change_ && ready_order_.size() < parameters_.size()) ready_order_.push_back(parameter);
   }
 

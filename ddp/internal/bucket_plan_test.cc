@@ -73,7 +73,7 @@ TEST(BucketPlan, IsReplacedInTheOrderInWhichGradientsBecameReady) {
   BucketPlan plan(Parameters(4), {{kNoLimit}, {100, 200}}, true);
   EXPECT_FALSE(plan.ChangeIsDue());
   EXPECT_TRUE(plan.Next().empty());
-  for (const int i : {3, 1, 2, 0}) plan.NoteReady(i);
+  for (const int i : {3, 1, 2, 0}) plan.RecordReady(i);
   ASSERT_TRUE(plan.ChangeIsDue());
   EXPECT_EQ(plan.Next(), (Layout{{3}, {1, 2}, {0}}));
   EXPECT_EQ(plan.layout(), (Layout{{0, 1, 2, 3}}));
@@ -86,7 +86,7 @@ TEST(BucketPlan, IsReplacedInTheOrderInWhichGradientsBecameReady) {
 TEST(BucketPlan, IsReplacedOnce) {
   BucketPlan plan(Parameters(2), {{kNoLimit}, {100}}, true);
   EXPECT_FALSE(plan.Adopt({{0, 1}}));  // as it was
-  for (const int i : {1, 0}) plan.NoteReady(i);
+  for (const int i : {1, 0}) plan.RecordReady(i);
   plan.AssumeReadyOrder();
   EXPECT_FALSE(plan.ChangeIsDue());
   EXPECT_EQ(plan.Next(), (Layout{{0, 1}}));
@@ -94,7 +94,7 @@ TEST(BucketPlan, IsReplacedOnce) {
 
 TEST(BucketPlan, ThatMayNotChangeRecordsNoOrder) {
   BucketPlan plan(Parameters(2), {{kNoLimit}, {100}}, false);
-  for (const int i : {1, 0}) plan.NoteReady(i);
+  for (const int i : {1, 0}) plan.RecordReady(i);
   plan.AssumeReadyOrder();
   EXPECT_FALSE(plan.ChangeIsDue());
   EXPECT_EQ(plan.Next(), (Layout{{0, 1}}));
@@ -103,19 +103,19 @@ TEST(BucketPlan, ThatMayNotChangeRecordsNoOrder) {
 // Several backward passes may follow one forward.
 TEST(BucketPlan, TakesTheOrderOfTheFirstBackward) {
   BucketPlan plan(Parameters(3), {{kNoLimit}, {100}}, true);
-  for (const int i : {2, 0, 1, 0, 1, 2, 2}) plan.NoteReady(i);
+  for (const int i : {2, 0, 1, 0, 1, 2, 2}) plan.RecordReady(i);
   EXPECT_EQ(plan.Next(), (Layout{{2}, {0}, {1}}));
 }
 
 TEST(BucketPlan, ForgetsAnOrderAndMayAssumeThatOfRegistration) {
   BucketPlan plan(Parameters(3), {{kNoLimit}, {100}}, true);
-  plan.NoteReady(2);
+  plan.RecordReady(2);
   plan.ForgetReadyOrder();
   EXPECT_FALSE(plan.ChangeIsDue());
   plan.AssumeReadyOrder();
   EXPECT_EQ(plan.Next(), (Layout{{0}, {1}, {2}}));
   plan.ForgetReadyOrder();
-  for (const int i : {1, 2, 0}) plan.NoteReady(i);
+  for (const int i : {1, 2, 0}) plan.RecordReady(i);
   plan.AssumeReadyOrder();
   EXPECT_EQ(plan.Next(), (Layout{{1}, {2}, {0}}));
 }
@@ -126,7 +126,7 @@ TEST(BucketPlan, KeepsDelayedParametersInTheLastBucket) {
   BucketPlan plan(parameters, {{100}, {100}}, true);
   EXPECT_EQ(plan.layout(), (Layout{{2}, {0}, {1, 3}}));
   EXPECT_EQ(plan.ordered(), 2);
-  for (const int i : {3, 0, 1, 2}) plan.NoteReady(i);
+  for (const int i : {3, 0, 1, 2}) plan.RecordReady(i);
   EXPECT_EQ(plan.Next(), (Layout{{0}, {2}}));
   EXPECT_TRUE(plan.Adopt(plan.Next()));
   EXPECT_EQ(plan.layout(), (Layout{{0}, {2}, {1, 3}}));

@@ -84,7 +84,8 @@ class GradientBuckets {
   // InvalidArgument if a dense gradient came for a sparse bucket.
   void Fill(int parameter, const at::Tensor& arriving, double divisor);
 
-  // The gradient of a parameter of a sparse bucket, divided; without elements if it has none. InvalidArgument: as above.
+  // The gradient of a parameter of a sparse bucket, divided; without elements if it has none. InvalidArgument: as
+  // above.
   at::Tensor SparseGradient(int parameter, double divisor) const;
 
   // Makes the slots the gradients of the bucket's parameters, except for gradients that somebody else holds.

@@ -29,8 +29,8 @@ class ModuleChanges {
   // The parameters named in `ignored` may change.
   ModuleChanges(const torch::nn::Module& module, std::set<std::string> ignored);
 
-  // FailedPrecondition if a parameter requires gradients that did not, or that was registered since: the error names it.
-  // It costs a walk over the modules, without copies and allocations.
+  // FailedPrecondition if a parameter requires gradients that did not, or that was registered since: the error names
+  // it. It costs a walk over the modules, without copies and allocations.
   absl::Status Look(const torch::nn::Module& module);
 
  private:

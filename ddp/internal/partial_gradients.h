@@ -61,8 +61,8 @@ class PartialGradients {
 
   void BeginStep();
 
-  // Adds the gradients of `parameters`, which are next()'s. A parameter without a gradient counts as zero. `divisor`: see
-  // Start().
+  // Adds the gradients of `parameters`, which are next()'s. A parameter without a gradient counts as zero. `divisor`:
+  // see Start().
   void TakeLeaf(const std::vector<ReducedParameter>& parameters, const GradientBuckets& buckets, double divisor);
 
   // Adds zeros for next(), which has no inputs.

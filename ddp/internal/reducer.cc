@@ -240,7 +240,7 @@ void Reducer::OnGradient(int parameter, const at::Tensor& arriving) {
   }
   DeliverFinished();
   Take(parameter, arriving);
-  plan_.NoteReady(parameter);
+  plan_.RecordReady(parameter);
   StartFull(arriving);
   if (parameter == options_.delay_until) StartDelayed(arriving);
 }
@@ -363,7 +363,7 @@ void Reducer::FinishBackward() {
     pass_.Fail(note_.Leave(std::string(error.message())));
   }
   if (graph_) {
-    for (const int i : graph_->Unused()) plan_.NoteReady(i);
+    for (const int i : graph_->Unused()) plan_.RecordReady(i);
   }
   CompleteBackward();
 }

@@ -89,19 +89,19 @@ class Reducer {
   // if a part of the graph has a backward nested in it, and the parameters that it will not reach are found.
   void OnOutput();
 
-  // This rank's virtual ranks are [virtual_begin(), virtual_end()): without Options::virtual_ranks itself. A step begins
-  // with BeginVirtualStep(). Each virtual rank but the last ends with TakeVirtualRank(), after backward passes that were
-  // not averaged: adds its gradients to those before it, and gives the parameters the gradients that they had when the
-  // step began. SkipVirtualRank() adds zeros instead. The backward of the last one that is averaged averages all; those
-  // behind it count as zero.
+  // This rank's virtual ranks are [virtual_begin(), virtual_end()): without Options::virtual_ranks itself. A step
+  // begins with BeginVirtualStep(). Each virtual rank but the last ends with TakeVirtualRank(), after backward passes
+  // that were not averaged: adds its gradients to those before it, and gives the parameters the gradients that they had
+  // when the step began. SkipVirtualRank() adds zeros instead. The backward of the last one that is averaged averages
+  // all; those behind it count as zero.
   int virtual_begin() const { return partial_ ? partial_->begin() : group_->rank(); }
   int virtual_end() const { return partial_ ? partial_->end() : group_->rank() + 1; }
   void BeginVirtualStep();
   void TakeVirtualRank();
   void SkipVirtualRank() { partial_->TakeEmptyLeaf(buckets_); }
 
-  // Each virtual rank must run one backward outside of NoSync. EndVirtualRank() throws FailedPrecondition if it ran none,
-  // and leaves a note for the ranks that wait. A second one throws FailedPrecondition. `step` is for errors.
+  // Each virtual rank must run one backward outside of NoSync. EndVirtualRank() throws FailedPrecondition if it ran
+  // none, and leaves a note for the ranks that wait. A second one throws FailedPrecondition. `step` is for errors.
   void BeginVirtualRank(int virtual_rank, int64_t step);
   void EndVirtualRank();
 
@@ -122,7 +122,8 @@ class Reducer {
   // Called when a backward has ended, averaged or not, and when one is given up.
   void SetEndCallback(std::function<void()> callback) { on_end_ = std::move(callback); }
 
-  // Gradients are divided by this instead of the number of ranks (or virtual ranks), until the end of the next backward.
+  // Gradients are divided by this instead of the number of ranks (or virtual ranks), until the end of the next
+  // backward.
   void SetDivisor(int divisor) { reductions_.SetDivisor(divisor); }
 
   // For a rank that has no inputs left: takes part, with gradients of zero, in the collectives of the other ranks' next

@@ -60,7 +60,8 @@ class Reductions {
     return reduction.work && reduction.work->IsCompleted();
   }
 
-  // Lets the sums over virtual ranks that have started go on at the same time. Call it before Wait() for several buckets.
+  // Lets the sums over virtual ranks that have started go on at the same time. Call it before Wait() for several
+  // buckets.
   absl::Status Advance();
 
   // The result of a bucket that has started. It may be the bucket's buffer.

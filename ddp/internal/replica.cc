@@ -428,9 +428,9 @@ int Replica::RankOf(int virtual_rank) const {
 }
 
 // A backward that is still to come may have saved buffers. Autograd refuses it if one has been written. But a norm that
-// trains does not need its running statistics in backward, and if it does not train, the broadcast writes what they are.
-// So they are written as variables of their own, which have version counters of their own. On a GPU all buffers are, as
-// in PyTorch from 2.12 on: to find out which differ, the host would have to wait.
+// trains does not need its running statistics in backward, and if it does not train, the broadcast writes what they
+// are. So they are written as variables of their own, which have version counters of their own. On a GPU all buffers
+// are, as in PyTorch from 2.12 on: to find out which differ, the host would have to wait.
 std::vector<at::Tensor> Replica::BuffersToOverwrite() const {
   std::vector<at::Tensor> tensors;
   for (size_t i = 0; i < buffers_.size(); ++i) {

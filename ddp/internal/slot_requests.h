@@ -46,7 +46,7 @@ class SlotRequests {
   std::shared_ptr<SlotMemory> Take(size_t bytes);
 
   // For the allocator: the request that was just counted got other memory.
-  void Note(void* data, size_t bytes);
+  void Record(void* data, size_t bytes);
 
   // The number of the request that got this memory; 0 if none did.
   int NumberOf(const void* data, size_t bytes) const;

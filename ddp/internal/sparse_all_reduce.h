@@ -10,11 +10,11 @@
 
 namespace lockstep::ddp::internal {
 
-// The sum of the ranks' sparse COO tensors in order, coalesced, for backends that cannot sum them. Rank r has the tensors
-// [bounds[r], bounds[r + 1]), of which `own` are this rank's. Every rank gets the same bits, which do not depend on
-// `bounds`, and are the bits of Gloo's sum of ranks with one tensor each. All ranks must call it with tensors of one
-// shape, dtype and number of sparse dimensions; their numbers of elements may differ. Three all_gathers: of the numbers
-// of elements, and of indices and values, padded to a rank's largest number.
+// The sum of the ranks' sparse COO tensors in order, coalesced, for backends that cannot sum them. Rank r has the
+// tensors [bounds[r], bounds[r + 1]), of which `own` are this rank's. Every rank gets the same bits, which do not
+// depend on `bounds`, and are the bits of Gloo's sum of ranks with one tensor each. All ranks must call it with tensors
+// of one shape, dtype and number of sparse dimensions; their numbers of elements may differ. Three all_gathers: of the
+// numbers of elements, and of indices and values, padded to a rank's largest number.
 absl::StatusOr<at::Tensor> SparseAllReduce(comm::ProcessGroup& group, const std::vector<at::Tensor>& own,
                                            const std::vector<int>& bounds);
 

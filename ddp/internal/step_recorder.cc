@@ -27,7 +27,7 @@ void StepRecorder::SetBuckets(std::vector<BucketStatistics> buckets) {
 
 int64_t StepRecorder::Now() const { return Nanoseconds<std::chrono::steady_clock>() - begin_; }
 
-void StepRecorder::Note(int64_t& time, Moment& moment) {
+void StepRecorder::Record(int64_t& time, Moment& moment) {
   if (!clock_) {
     time = Now();
   } else if (!captured_) {
@@ -49,7 +49,7 @@ void StepRecorder::BeginForward() {
 
 void StepRecorder::GradientReady() {
   if (!clock_) current_.last_gradient = Now();  // on a device, the time of the bucket that is ready last
-  if (current_.backward_begin < 0 && !moments_.backward_begin) Note(current_.backward_begin, moments_.backward_begin);
+  if (current_.backward_begin < 0 && !moments_.backward_begin) Record(current_.backward_begin, moments_.backward_begin);
 }
 
 absl::Status StepRecorder::WaitForBucket(size_t bucket, const std::function<absl::Status()>& wait) {
@@ -61,7 +61,7 @@ absl::Status StepRecorder::WaitForBucket(size_t bucket, const std::function<absl
 
 void StepRecorder::EndBackward() {
   if (captured_ || (clock_ && !moments_.begin)) return;
-  Note(current_.end, moments_.end);
+  Record(current_.end, moments_.end);
   steps_.push_back(current_);
   if (clock_) unread_.push_back(moments_);
   if (steps_.size() > kKept) steps_.pop_front();

@@ -32,12 +32,12 @@ class StepRecorder {
   void SetCaptured(bool captured) { captured_ = captured; }
 
   void BeginForward();
-  void BeginCompute() { Note(current_.compute_begin, moments_.compute_begin); }
-  void EndForward() { Note(current_.forward_end, moments_.forward_end); }
+  void BeginCompute() { Record(current_.compute_begin, moments_.compute_begin); }
+  void EndForward() { Record(current_.forward_end, moments_.forward_end); }
   void GradientReady();
-  void BucketReady(size_t bucket) { Note(current_.buckets[bucket].ready, moments_.buckets[bucket].ready); }
-  void BucketStarted(size_t bucket) { Note(current_.buckets[bucket].start, moments_.buckets[bucket].start); }
-  void BucketEnded(size_t bucket) { Note(current_.buckets[bucket].end, moments_.buckets[bucket].end); }
+  void BucketReady(size_t bucket) { Record(current_.buckets[bucket].ready, moments_.buckets[bucket].ready); }
+  void BucketStarted(size_t bucket) { Record(current_.buckets[bucket].start, moments_.buckets[bucket].start); }
+  void BucketEnded(size_t bucket) { Record(current_.buckets[bucket].end, moments_.buckets[bucket].end); }
   // Calls `wait`, which waits for the bucket's result as Work::Wait() does.
   absl::Status WaitForBucket(size_t bucket, const std::function<absl::Status()>& wait);
   void SetNonFinite(std::vector<NonFiniteGradient> found) { current_.non_finite = std::move(found); }
@@ -58,7 +58,7 @@ class StepRecorder {
     std::vector<BucketMoments> buckets;
   };
 
-  void Note(int64_t& time, Moment& moment);
+  void Record(int64_t& time, Moment& moment);
   void ReadMoments();
   int64_t Now() const;
 

@@ -75,8 +75,8 @@ std::vector<at::Tensor> Gradients(const std::vector<at::Tensor>& parameters);
 void ExpectClose(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected,
                  double tolerance = 1e-12);
 
-// Expects the same dtypes, sizes and bytes, so that NaNs are compared too, and that the same ones are undefined. A sparse
-// tensor is compared as the dense one.
+// Expects the same dtypes, sizes and bytes, so that NaNs are compared too, and that the same ones are undefined. A
+// sparse tensor is compared as the dense one.
 void ExpectSameBits(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected,
                     const std::string& what);
 

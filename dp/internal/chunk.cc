@@ -103,7 +103,7 @@ void Chunk::Update(size_t count) {
     if (kind_ == ChunkKind::kBuffers || IsOutdated(copy)) outdated.push_back(&copy);
   }
   if (!outdated.empty()) Fill(outdated);
-  if (kind_ == ChunkKind::kBuffers) NoteVersions(count);
+  if (kind_ == ChunkKind::kBuffers) RecordVersions(count);
 }
 
 bool Chunk::IsKept() const {
@@ -151,7 +151,7 @@ void Chunk::Fill(const std::vector<Copy*>& copies) const {
 // Replicas' buffers are written at each forward, and graphs that keep them must accept that, as for the running
 // statistics of the module itself. If the program changed the module's or the replica's buffers visibly to autograd,
 // such graphs must fail.
-void Chunk::NoteVersions(size_t count) {
+void Chunk::RecordVersions(size_t count) {
   for (size_t r = 0; r < count; ++r) {
     std::vector<Versions> now;
     for (size_t i = 0; i < sources_.size(); ++i) {

@@ -49,7 +49,7 @@ class Chunk {
   static bool IsKept(const Copy& copy) { return Uses(copy) != copy.idle_uses; }
   bool IsOutdated(const Copy& copy) const;
   void Fill(const std::vector<Copy*>& copies) const;
-  void NoteVersions(size_t count);
+  void RecordVersions(size_t count);
 
   const ChunkKind kind_;
   const std::vector<at::Tensor> sources_;

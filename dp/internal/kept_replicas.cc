@@ -144,7 +144,7 @@ const std::vector<ModulePtr>& KeptReplicas::Update(size_t count) {
   AttachIfNew(std::move(targets));
   SetModes(tree, count);
   for (Chunk& chunk : chunks_) chunk.Update(count);
-  NoteSharedVersions(tree.parameters, count);
+  RecordSharedVersions(tree.parameters, count);
   return replicas_;
 }
 
@@ -153,7 +153,7 @@ bool KeptReplicas::IsShared(const at::Tensor& parameter) const {
          std::find(devices_.begin(), devices_.end(), parameter.device()) != devices_.end();
 }
 
-void KeptReplicas::NoteSharedVersions(const std::vector<at::Tensor>& parameters, size_t count) {
+void KeptReplicas::RecordSharedVersions(const std::vector<at::Tensor>& parameters, size_t count) {
   shared_versions_.clear();
   if (count == 0) return;
   for (const at::Tensor& parameter : parameters) {

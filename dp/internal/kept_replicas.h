@@ -66,7 +66,7 @@ class KeptReplicas {
   void AttachIfNew(std::vector<const void*> targets);
   void SetModes(const ModuleTree& tree, size_t count);
   bool IsShared(const at::Tensor& parameter) const;
-  void NoteSharedVersions(const std::vector<at::Tensor>& parameters, size_t count);
+  void RecordSharedVersions(const std::vector<at::Tensor>& parameters, size_t count);
 
   const ModulePtr module_;
   const std::vector<c10::Device> devices_;

@@ -1,5 +1,5 @@
-// Hurts a training that runs under launch, again and again. Shows that it ends with the same file as one that nobody has
-// disturbed, that it never stands still, and that it leaves nothing behind.
+// Hurts a training that runs under launch, again and again. Shows that it ends with the same file as one that nobody
+// has disturbed, that it never stands still, and that it leaves nothing behind.
 //
 //   bazel run //elastic/chaos -- --faults=60 --faults_per_second=1 --seed=1 --ranks=4
 //   bazel run //elastic/chaos -- --faults=60 --hosts=3 --ranks=2
@@ -320,7 +320,7 @@ absl::Status RunEndings(const std::string& folder, const JobOptions& options, co
     LOCKSTEP_ASSIGN_OR_RETURN(auto job, Job::Start(hurt, options));
     job->board().last_step() = kShortSteps;
     StepWatch watch(job.get(), kFirstStep, absl::Seconds(FLAGS_hang_seconds));
-    const absl::StatusOr<bool> ran = internal::HurtEnding(ending, kShortSteps, job.get(), &watch);
+    const absl::StatusOr<bool> ran = internal::DisturbEnding(ending, kShortSteps, job.get(), &watch);
     if (!ran.ok()) return Annotate(ran.status(), what);
     LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckLeftovers(*job), what));
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string digest, internal::Sha256OfFile(absl::StrCat(hurt, "/net.pt")));

@@ -16,8 +16,8 @@ namespace lockstep::elastic::internal {
 // The place of a rank in a generation of the launcher. The result takes generation.listen_fd.
 comm::RankEnvironment EnvironmentOf(launch::RankGeneration& generation);
 
-// The one generation of ranks that do not regroup: of torchrun, srun or mpirun, or of one process by itself, whose store
-// listens on the loopback interface. InvalidArgument: see comm::ReadRankEnvironment().
+// The one generation of ranks that do not regroup: of torchrun, srun or mpirun, or of one process by itself, whose
+// store listens on the loopback interface. InvalidArgument: see comm::ReadRankEnvironment().
 // ResourceExhausted: no descriptor or port is free.
 struct FixedGeneration {
   launch::RankGeneration generation;

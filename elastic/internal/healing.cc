@@ -49,8 +49,8 @@ absl::Status Unfit(int rank, int first, const absl::Status& error) {
   return status;
 }
 
-// All ranks must call it. The error of ranks that keep things of different names, of which `rank` is one. If rank `first`
-// has a state already, it is an error of those alone that differ from it, and the others go on without them.
+// All ranks must call it. The error of ranks that keep things of different names, of which `rank` is one. If rank
+// `first` has a state already, it is an error of those alone that differ from it, and the others go on without them.
 absl::Status DifferentNames(comm::ProcessGroup& group, const KeptState& kept, int first, int rank, bool has_begun) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names, group.AllGatherBytes(kept.Names()));
   const auto difference = [&](int other) {

@@ -16,8 +16,8 @@ namespace lockstep::elastic::internal {
 
 // Decides who gets whose state. All ranks must call it.
 //
-// InvalidArgument: the ranks keep things of different names. If some ranks have a state, only the ranks that differ from
-// them get this error, for which IsUnfit() is true, and the others get Aborted. DataLoss: no rank has a state.
+// InvalidArgument: the ranks keep things of different names. If some ranks have a state, only the ranks that differ
+// from them get this error, for which IsUnfit() is true, and the others get Aborted. DataLoss: no rank has a state.
 absl::StatusOr<Healing> AgreeOnHealing(comm::ProcessGroup& group, const Progress& progress, const KeptState& kept);
 
 // Does so. All ranks must call it, if there are receivers. `in_place`: a receiver's own state does not count any more,

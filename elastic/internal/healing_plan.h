@@ -47,8 +47,8 @@ Healing PlanHealing(const std::vector<Progress>& ranks);
 // differ: see PlanStart().
 Healing PlanHealing(const std::vector<int64_t>& commits);
 
-// When no rank has completed a step: the first rank's state counts, and ranks with the same one keep it. `hashes` are of
-// the ranks' states. At least one rank has a state.
+// When no rank has completed a step: the first rank's state counts, and ranks with the same one keep it. `hashes` are
+// of the ranks' states. At least one rank has a state.
 Healing PlanStart(const std::vector<int64_t>& commits, const std::vector<uint64_t>& hashes);
 
 // Returns whether a receiver with `commits` has nothing to lose, so that the new state may overwrite its own one piece

@@ -32,7 +32,8 @@ at::Tensor StandIn(const at::Tensor& tensor) { return at::zeros({1}, tensor.scal
 
 std::string KeyText(const Value& key) { return key.is_string() ? key.string_value() : absl::StrCat(key.int_value()); }
 
-// `value` with a function's result for each large tensor. The function gets the tensor's path, such as "state.0.exp_avg".
+// `value` with a function's result for each large tensor. The function gets the tensor's path, such as
+// "state.0.exp_avg".
 using Replace = absl::FunctionRef<at::Tensor(const std::string& path, const at::Tensor& tensor)>;
 
 Value WithLargeTensors(const Value& value, const std::string& path, Replace replace);

@@ -26,10 +26,11 @@ struct GenerationFacts {
   bool trains = false;    // `train` has been called
   bool regroups = false;  // the ranks have agreed to regroup between two steps
   bool is_final = false;  // an error of this generation ends the rank
-  // The rank that made an error which all ranks have got; -1: all of them made it, or nobody knows who. nullopt: there is
-  // no such error.
+  // The rank that made an error which all ranks have got; -1: all of them made it, or nobody knows who. nullopt: there
+  // is no such error.
   std::optional<int> culprit = {};
-  // The error with which the generation ends, if the ranks have agreed on it (comm/agreement): its rank and its own words.
+  // The error with which the generation ends, if the ranks have agreed on it (comm/agreement): its rank and its own
+  // words.
   std::optional<launch::StepFailure> heard = {};
 };
 
@@ -43,8 +44,8 @@ struct Departure {
   Kind kind = Kind::kEnd;
   std::string reason;       // for people; "": the ranks leave as planned, or the status says it
   bool takes_back = false;  // buffers and variables return to their values at the last commit
-  // The training has failed so, on this rank or on all of them. The rank aborts the group with `reason`, so that the others
-  // stop their step, and tells the launcher.
+  // The training has failed so, on this rank or on all of them. The rank aborts the group with `reason`, so that the
+  // others stop their step, and tells the launcher.
   std::optional<launch::StepFailure> failure;
 };
 

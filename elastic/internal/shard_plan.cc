@@ -93,8 +93,8 @@ std::vector<Keepers> PlanShards(const std::vector<int64_t>& sizes, const std::ve
   std::iota(largest_first.begin(), largest_first.end(), size_t{0});
   absl::c_stable_sort(largest_first, [&sizes](size_t a, size_t b) { return sizes[a] > sizes[b]; });
   Planner planner(sizes, nodes);
-  // One keeper of each parameter first: if two ranks kept the same ones up to the limit, they would have to take the rest
-  // too, since a new rank can be only one of its keepers.
+  // One keeper of each parameter first: if two ranks kept the same ones up to the limit, they would have to take the
+  // rest too, since a new rank can be only one of its keepers.
   for (int keeper = 0; keeper < 2; ++keeper) {
     for (const size_t parameter : largest_first) planner.Keep(parameter, have[parameter]);
   }

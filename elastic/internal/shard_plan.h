@@ -17,9 +17,9 @@ struct Keepers {
   bool Has(int rank) const { return owner == rank || second == rank; }
 };
 
-// The keepers of parameters of these sizes. `have[p]` are the ranks that have the state of parameter p, at least one, in
-// ascending order. `nodes[rank]` is the rank's node. Ranks keep what they have, and the keepers of a parameter are on two
-// nodes, as far as the ranks' shares remain about equal. The same on every rank.
+// The keepers of parameters of these sizes. `have[p]` are the ranks that have the state of parameter p, at least one,
+// in ascending order. `nodes[rank]` is the rank's node. Ranks keep what they have, and the keepers of a parameter are
+// on two nodes, as far as the ranks' shares remain about equal. The same on every rank.
 //
 // No rank gets more than 2 / ranks of all elements and one parameter, since parameters are not divided.
 std::vector<Keepers> PlanShards(const std::vector<int64_t>& sizes, const std::vector<std::vector<int>>& have,

@@ -18,8 +18,8 @@
 
 namespace lockstep::elastic::internal {
 
-// Which parameters' states this rank has is known to this rank only, so every function that needs all ranks' begins with
-// a message of a byte for each parameter. Functions with a group are collective.
+// Which parameters' states this rank has is known to this rank only, so every function that needs all ranks' begins
+// with a message of a byte for each parameter. Functions with a group are collective.
 class Shards {
  public:
   // Both must outlive the object.
@@ -37,7 +37,8 @@ class Shards {
   // Divide() the parameters are complete.
   const absl::Status& lost() const { return lost_; }
 
-  // After a step that all ranks have made: gives every rank the parameters of each owner, in one all-gather of each dtype.
+  // After a step that all ranks have made: gives every rank the parameters of each owner, in one all-gather of each
+  // dtype.
   absl::Status ShareParameters(comm::ProcessGroup& group) const;
 
   // After a step of which ranks have stepped their own shards only. `has_all`: this rank has all parameters already.

@@ -23,8 +23,8 @@ using comm::ProcessGroup;
 using comm::testing::RunRanks;
 using ::testing::HasSubstr;
 
-// An optimizer that has made two steps, and so has a state, the same on all ranks. Some tensors are large, and some are in
-// the frame of a healing.
+// An optimizer that has made two steps, and so has a state, the same on all ranks. Some tensors are large, and some are
+// in the frame of a healing.
 struct Training {
   Training() {
     for (int i = 0; i < 7; ++i)

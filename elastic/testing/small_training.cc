@@ -1,11 +1,12 @@
-// Trains a small network with BatchNorm, dropout and Adam for $STEPS steps with $VIRTUAL_RANKS (8) virtual ranks, whatever
-// dies. For tests. With $SHARDED=1 Adam is a ShardedOptimizer.
+// Trains a small network with BatchNorm, dropout and Adam for $STEPS steps with $VIRTUAL_RANKS (8) virtual ranks,
+// whatever dies. For tests. With $SHARDED=1 Adam is a ShardedOptimizer.
 //
-// For each generation, each rank appends "<number> <rank> of <world size>, pid <pid>, commits <n>" to $D/generations, and
-// after its first step "<number>" to $D/first_steps. Rank 0 of the last one writes the digests of the network and of the
-// optimizer to $D/digest.
+// For each generation, each rank appends "<number> <rank> of <world size>, pid <pid>, commits <n>" to $D/generations,
+// and after its first step "<number>" to $D/first_steps. Rank 0 of the last one writes the digests of the network and
+// of the optimizer to $D/digest.
 //
-// $BEGIN_AT is given to World::BeginAt(). $FAULT names something that goes wrong: see Faults. With $DEVICE=cuda all ranks use the first GPU.
+// $BEGIN_AT is given to World::BeginAt(). $FAULT names something that goes wrong: see Faults. With $DEVICE=cuda all
+// ranks use the first GPU.
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
@@ -66,7 +67,7 @@ void Append(const std::string& name, const std::string& line) {
   if (write(file.get(), line.data(), line.size()) < 0) std::cerr << "cannot write to $D/" << name << "\n";
 }
 
-void Note(const World& world) {
+void Record(const World& world) {
   const auto& generation = world.generation();
   Append("generations", absl::StrCat(generation.number, " ", generation.rank, " of ", generation.world_size, ", pid ",
                                      getpid(), ", commits ", world.commits(), "\n"));
@@ -112,7 +113,8 @@ class Faults {
     return spoils ? NAN : 1;
   }
 
-  // "stops": in step $FAULT_AT of the first generation, rank 2 stops (SIGSTOP) in Commit() while it waits for the others.
+  // "stops": in step $FAULT_AT of the first generation, rank 2 stops (SIGSTOP) in Commit() while it waits for the
+  // others.
   void BeforeCommit(int64_t step) const {
     if (fault_ != "stops" || step != Number("FAULT_AT", -1) || world_.generation().number != 1) return;
     if (world_.generation().rank != 2) {
@@ -125,8 +127,8 @@ class Faults {
     }).detach();
   }
 
-  // 0.1 s after Run(), rank $FAULT_RANK is killed ("killed_after_run"), crashes ("crashes_after_run"), or exits with code 7
-  // ("exits_after_run"). "slow_exit": it takes two seconds to exit.
+  // 0.1 s after Run(), rank $FAULT_RANK is killed ("killed_after_run"), crashes ("crashes_after_run"), or exits with
+  // code 7 ("exits_after_run"). "slow_exit": it takes two seconds to exit.
   void AfterRun() const {
     if (world_.generation().rank != Number("FAULT_RANK", 0)) return;
     usleep(100000);
@@ -221,7 +223,7 @@ absl::Status Train() {
   }
   Faults faults(*world, net);
   const auto train = [&](comm::ProcessGroup* group) -> absl::Status {
-    Note(*world);
+    Record(*world);
     ddp::Options ddp_options;
     ddp_options.virtual_ranks = static_cast<int>(Number("VIRTUAL_RANKS", 8));
     ddp_options.virtual_seed = 7;

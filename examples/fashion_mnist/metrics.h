@@ -1,4 +1,5 @@
-// The figures that the trainers print, over all ranks. With virtual ranks they have the same bits on any number of ranks.
+// The figures that the trainers print, over all ranks. With virtual ranks they have the same bits on any number of
+// ranks.
 
 #ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_METRICS_H_
 #define LOCKSTEP_EXAMPLES_FASHION_MNIST_METRICS_H_
@@ -16,9 +17,9 @@
 
 namespace lockstep::examples {
 
-// The mean of the losses of all virtual ranks. Row v of `losses`, float64 [virtual ranks, 2], has the sum and the number
-// of virtual rank v's losses on the one rank that trains for it, and zeros on the others. So the sum over the ranks is
-// exact. Every rank must call it.
+// The mean of the losses of all virtual ranks. Row v of `losses`, float64 [virtual ranks, 2], has the sum and the
+// number of virtual rank v's losses on the one rank that trains for it, and zeros on the others. So the sum over the
+// ranks is exact. Every rank must call it.
 absl::StatusOr<double> MeanLoss(const at::Tensor& losses, comm::ProcessGroup* group);
 
 // The share of the test images that `net` classifies correctly. The images are divided among `parts` virtual ranks, so

@@ -1,4 +1,5 @@
-// The state of a training run between two steps: the contents of its checkpoints, and what its ranks keep when one dies.
+// The state of a training run between two steps: the contents of its checkpoints, and what its ranks keep when one
+// dies.
 
 #ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_RUN_STATE_H_
 #define LOCKSTEP_EXAMPLES_FASHION_MNIST_RUN_STATE_H_
@@ -57,8 +58,8 @@ struct RunState {
   std::string Row(int64_t images, absl::Duration time, double accuracy) const;
 
   // Checks that the flags fit each other and the number of ranks that the launcher has started: --virtual_ranks must be
-  // enough, and --batch_size a multiple. In an `elastic` run without virtual ranks, the ranks that are left may not divide
-  // it; then a step has some images fewer. Not collective. Errors: FlagError(), or the environment's error.
+  // enough, and --batch_size a multiple. In an `elastic` run without virtual ranks, the ranks that are left may not
+  // divide it; then a step has some images fewer. Not collective. Errors: FlagError(), or the environment's error.
   absl::Status CheckFlags(bool elastic) const;
 
   // Null for a folder "". With virtual ranks, its files are the same on any number of ranks. Every rank must call it.
@@ -69,15 +70,15 @@ struct RunState {
   // So that `world` keeps the net, the optimizer and the progress. `world` must not outlive this state.
   absl::Status KeepIn(elastic::World& world);
 
-  // Saves a checkpoint. `ddp` has wrapped `net` for `ranks` ranks. Every rank must call it. Without a manager (nullptr) it
-  // does nothing.
+  // Saves a checkpoint. `ddp` has wrapped `net` for `ranks` ranks. Every rank must call it. Without a manager (nullptr)
+  // it does nothing.
   absl::Status Save(checkpoint::Manager* manager, const ddp::DistributedDataParallel<Net>& ddp, int ranks) const;
 
-  // Restores the newest checkpoint and returns its file, or "" if there is none yet. Without virtual ranks it gives `ddp`
-  // the layout of its buckets, which affects rounding with many ranks. Gives `sampler` its place. Every rank must call it,
-  // before the first step. A checkpoint of Python has no losses. InvalidArgument, which names the file and the difference:
-  // the checkpoint is from another model or other data, or has other flags. NotFound: an entry is missing. Other errors
-  // are the manager's.
+  // Restores the newest checkpoint and returns its file, or "" if there is none yet. Without virtual ranks it gives
+  // `ddp` the layout of its buckets, which affects rounding with many ranks. Gives `sampler` its place. Every rank must
+  // call it, before the first step. A checkpoint of Python has no losses. InvalidArgument, which names the file and the
+  // difference: the checkpoint is from another model or other data, or has other flags. NotFound: an entry is missing.
+  // Other errors are the manager's.
   absl::StatusOr<std::string> Resume(checkpoint::Manager& manager, ddp::DistributedDataParallel<Net>& ddp, int ranks,
                                      sampler::VirtualRankSampler& sampler);
 

@@ -10,8 +10,8 @@
 namespace lockstep::examples {
 
 // Create it before the ranks start. The ranks of launch::Spawn run main() too, and get the same path from the
-// environment. The process that created the path removes it, after its ranks have ended, so it does not stay behind if a
-// rank is killed. If a launcher has started the ranks, each has its own path.
+// environment. The process that created the path removes it, after its ranks have ended, so it does not stay behind if
+// a rank is killed. If a launcher has started the ranks, each has its own path.
 class TemporaryPath {
  public:
   // "`name`.PID" in $TMPDIR or /tmp. Creates nothing there.

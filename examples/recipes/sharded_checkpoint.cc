@@ -2,8 +2,8 @@
 //
 //   bazel run //examples/recipes:sharded_checkpoint
 //
-// Claim: each of the 3 ranks gets exactly its rows of a table that no rank has whole, and the model has the same loss as
-// when it was saved. It prints
+// Claim: each of the 3 ranks gets exactly its rows of a table that no rank has whole, and the model has the same loss
+// as when it was saved. It prints
 //
 //   sharded_checkpoint: 4 ranks saved 250 of 1000 rows each, and a model with loss 3.21
 //   sharded_checkpoint: 3 ranks loaded 333 of 1000 rows or one more, and the model with loss 3.21; trained on to 0.4

@@ -1,5 +1,5 @@
-// Decides on which CPUs each local rank runs, for LaunchOptions::numa_binding. Only CpusOfRanks() reads this host; for the
-// other functions the topology is an argument.
+// Decides on which CPUs each local rank runs, for LaunchOptions::numa_binding. Only CpusOfRanks() reads this host; for
+// the other functions the topology is an argument.
 
 #ifndef LOCKSTEP_LAUNCH_CPU_CPU_PLAN_H_
 #define LOCKSTEP_LAUNCH_CPU_CPU_PLAN_H_
@@ -29,8 +29,8 @@ std::vector<int> SpreadOverNodes(const std::vector<Cpu>& cpus, int ranks);
 absl::StatusOr<std::vector<std::set<int>>> PlanCpus(NumaBinding binding, const std::vector<Cpu>& cpus,
                                                     const std::vector<int>& nodes);
 
-// The CPUs of each local rank on this host; empty if the binding is kNone. Rank 0 uses the first visible GPU, and so on.
-// With fewer visible GPUs than ranks, or without GPUs, ranks are spread over the nodes. `visible` as in GpuNodes().
+// The CPUs of each local rank on this host; empty if the binding is kNone. Rank 0 uses the first visible GPU, and so
+// on. With fewer visible GPUs than ranks, or without GPUs, ranks are spread over the nodes. `visible` as in GpuNodes().
 absl::StatusOr<std::vector<std::set<int>>> CpusOfRanks(NumaBinding binding, int ranks, const char* visible);
 
 }  // namespace lockstep::launch

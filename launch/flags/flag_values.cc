@@ -146,7 +146,8 @@ absl::Status SetRanks(const GivenFlag& given, Settings* to) {
   return absl::OkStatus();
 }
 
-// The launcher passes on all of them; the variable is for Python programs that start processes by torch.distributed.elastic.
+// The launcher passes on all of them; the variable is for Python programs that start processes by
+// torch.distributed.elastic.
 absl::Status SetSignals(const GivenFlag& given, Settings* to) {
   for (const absl::string_view entry : absl::StrSplit(given.value, ',')) {
     const absl::string_view name = absl::StripAsciiWhitespace(entry);

@@ -181,7 +181,7 @@ absl::Status CheckNodeRank(const RendezvousOptions& nodes) {
 }
 
 // torchrun takes these flags too, and uses them with a static rendezvous only.
-void NoteMaster(const GivenFlags& given, std::vector<std::string>* notices) {
+void NoticeMaster(const GivenFlags& given, std::vector<std::string>* notices) {
   std::vector<std::string> unused;
   for (const char* name : {"master_addr", "master_port"}) {
     if (const GivenFlag* flag = Find(given, name)) {
@@ -195,14 +195,14 @@ void NoteMaster(const GivenFlags& given, std::vector<std::string>* notices) {
 }
 
 // torchrun's --standalone overrides an endpoint too.
-void NoteStandalone(const GivenFlags& given, std::vector<std::string>* notices) {
+void NoticeStandalone(const GivenFlags& given, std::vector<std::string>* notices) {
   const GivenFlag *standalone = Find(given, "standalone"), *endpoint = Find(given, "rdzv_endpoint");
   if (!standalone || !endpoint) return;
   notices->push_back(absl::StrCat(endpoint->source, "=", Printable(endpoint->value), " is not used, since ",
                                   standalone->source, " is given"));
 }
 
-void NoteC10d(const GivenFlags& given, std::vector<std::string>* notices) {
+void RecordC10d(const GivenFlags& given, std::vector<std::string>* notices) {
   const GivenFlag* backend = Find(given, "rdzv_backend");
   if (backend->value != "c10d") return;
   notices->push_back(absl::StrCat(backend->source, "=c10d is taken as tcp: a torchrun cannot meet launchers there"));
@@ -266,12 +266,12 @@ absl::Status ResolveRendezvous(const GivenFlags& given, Settings* to, std::vecto
   LOCKSTEP_RETURN_IF_ERROR(CheckNodeRank(nodes));
   nodes.meets_others = MeetsOthers(given, nodes);
   if (!nodes.meets_others) {
-    NoteStandalone(given, notices);
+    NoticeStandalone(given, notices);
     return absl::OkStatus();
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckMeeting(given, nodes));
-  NoteC10d(given, notices);
-  NoteMaster(given, notices);
+  RecordC10d(given, notices);
+  NoticeMaster(given, notices);
   return absl::OkStatus();
 }
 

@@ -16,9 +16,9 @@ absl::Status SetBackend(const GivenFlag& given, Settings* to);
 absl::Status SetNodes(const GivenFlag& given, Settings* to);
 absl::Status SetParameters(const GivenFlag& given, Settings* to);  // --rdzv_conf
 
-// Reads --rdzv_endpoint, whose meaning depends on the others, and compares the flags with each other. If the job does not
-// meet others, `to->options` has the nodes afterwards, and otherwise `to->rendezvous`. `notices` gets a line about each
-// flag that is not used, or means something else than to torchrun.
+// Reads --rdzv_endpoint, whose meaning depends on the others, and compares the flags with each other. If the job does
+// not meet others, `to->options` has the nodes afterwards, and otherwise `to->rendezvous`. `notices` gets a line about
+// each flag that is not used, or means something else than to torchrun.
 //
 // One node meets others too, if its backend is not static and it has an endpoint: then a second launcher waits for its
 // place. It does not with the switch standalone, or if the endpoint's port is 0, where nobody finds it.

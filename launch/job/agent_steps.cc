@@ -22,7 +22,7 @@ bool AgentSteps::Runs() const { return state_.phase == Phase::kRunning || state_
 
 void AgentSteps::OnJob(const JobState& job) {
   job_ = job;
-  NoteDrain();
+  RecordDrain();
   if (const Stranger* me = FindStranger(job, id_)) lost_ = absl::InvalidArgumentError(me->why);
   if (Runs() || state_.phase == Phase::kLeaving) return;
   // This generation will not start here, or not again. The leader waits until every member says so.
@@ -81,7 +81,7 @@ NodeRanks AgentSteps::Ranks() const {
 }
 
 // An agent that is drained leaves as after SIGTERM, once its ranks have left where others stay.
-void AgentSteps::NoteDrain() {
+void AgentSteps::RecordDrain() {
   if (state_.leaving.empty() && IsDrained(job_, id_)) OnSignal(SIGTERM, "was drained");
 }
 

@@ -70,7 +70,7 @@ class AgentSteps {
 
  private:
   bool Runs() const;
-  void NoteDrain();
+  void RecordDrain();
 
   const std::string id_;
   AgentState state_;

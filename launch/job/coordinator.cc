@@ -55,7 +55,7 @@ Coordinator::Coordinator(const JobLimits& limits, JobState last, absl::Time now,
 
 // An agent that is refused is as if it were not there.
 bool Coordinator::Update(const Agents& agents, absl::Time now) {
-  const bool changed = NotePrograms(agents);
+  const bool changed = RecordPrograms(agents);
   if (job_.strangers.empty()) return Decide(agents, now) || changed;
   Agents others = agents;
   for (const Stranger& stranger : job_.strangers) others.erase(stranger.agent);
@@ -66,10 +66,10 @@ bool Coordinator::Decide(const Agents& agents, absl::Time now) {
   bool changed = false;
   for (;;) {
     next_look_ = absl::InfiniteFuture();
-    changed |= NoteNodes(agents);
-    changed |= NoteDrains(agents);
-    changed |= NoteResize(agents);
-    changed |= NoteFlags(agents);
+    changed |= RecordNodes(agents);
+    changed |= RecordDrains(agents);
+    changed |= RecordResize(agents);
+    changed |= RecordFlags(agents);
     if (!Step(agents, now)) return changed;
     changed = true;
   }
@@ -92,14 +92,15 @@ bool Coordinator::Step(const Agents& agents, absl::Time now) {
 void Coordinator::LookAt(absl::Time time) { next_look_ = std::min(next_look_, time); }
 
 // Returns whether job() changed.
-bool Coordinator::NoteNodes(const Agents& agents) {
+bool Coordinator::RecordNodes(const Agents& agents) {
   const std::vector<Leaver> left = departures_.Update(agents);
   job_.left.insert(job_.left.end(), left.begin(), left.end());
   return !left.empty();
 }
 
-// Only agents that are there: what names others is a mistake, and must not make the decision grow. Whether job() changed.
-bool Coordinator::NoteDrains(const Agents& agents) {
+// Only agents that are there: what names others is a mistake, and must not make the decision grow. Whether job()
+// changed.
+bool Coordinator::RecordDrains(const Agents& agents) {
   bool changed = false;
   for (const auto& [id, agent] : agents) {
     for (const std::string& drained : agent.drains) {
@@ -112,7 +113,7 @@ bool Coordinator::NoteDrains(const Agents& agents) {
 }
 
 // An agent that asked before it saw the last change asks for nothing. Whether job() changed.
-bool Coordinator::NoteResize(const Agents& agents) {
+bool Coordinator::RecordResize(const Agents& agents) {
   bool changed = false;
   for (const auto& [id, agent] : agents) {
     const bool is_valid = agent.resize.min_nodes > 0 && agent.resize.min_nodes <= agent.resize.max_nodes;
@@ -123,7 +124,7 @@ bool Coordinator::NoteResize(const Agents& agents) {
   return changed;
 }
 
-bool Coordinator::NoteFlags(const Agents& agents) {
+bool Coordinator::RecordFlags(const Agents& agents) {
   const std::string& line = flag_check_.Check(agents);
   if (line == job_.flags) return false;
   job_.flags = line;
@@ -132,7 +133,7 @@ bool Coordinator::NoteFlags(const Agents& agents) {
 
 // Until a generation has formed, the job is what the launcher that leads starts. Later another launcher may lead, of
 // another job too. Whether job() changed.
-bool Coordinator::NotePrograms(const Agents& agents) {
+bool Coordinator::RecordPrograms(const Agents& agents) {
   const bool is_new = job_.start == 0 && !(job_.program == limits_.program);
   if (is_new) job_.program = limits_.program;
   std::vector<Stranger> strangers;
@@ -235,7 +236,7 @@ std::string Coordinator::Newcomer(const Agents& agents, absl::Time now) {
 
 bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
   if (ranks_.plan().stays) return StepStaying(agents, now);
-  if (NoteRanks(agents, now)) {
+  if (RecordRanks(agents, now)) {
     job_.ranks = ranks_.plan();
     return true;
   }

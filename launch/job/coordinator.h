@@ -7,8 +7,8 @@
 //
 // One life of a job: kForming until enough agents are ready, then kRunning. It is kEnding if a rank fails, if a node is
 // lost or leaves, or if another one can take part. When all members have ended their ranks, it is kForming again, or
-// kDone. If all ranks succeed, it is kDone. If the ranks stay when another one fails (Membership), it is kRunning until they
-// cannot go on: nodes are lost, leave and come meanwhile.
+// kDone. If all ranks succeed, it is kDone. If the ranks stay when another one fails (Membership), it is kRunning until
+// they cannot go on: nodes are lost, leave and come meanwhile.
 
 #ifndef LOCKSTEP_LAUNCH_JOB_COORDINATOR_H_
 #define LOCKSTEP_LAUNCH_JOB_COORDINATOR_H_
@@ -47,8 +47,8 @@ struct JobLimits {
 
 class Coordinator {
  public:
-  // `last` is the decision of the agent that led before, or {}. `restarts`: when the first of its restarts were made, as
-  // this agent has seen them. The others count as if they were made now.
+  // `last` is the decision of the agent that led before, or {}. `restarts`: when the first of its restarts were made,
+  // as this agent has seen them. The others count as if they were made now.
   Coordinator(const JobLimits& limits, JobState last, absl::Time now, std::vector<absl::Time> restarts = {});
 
   Coordinator(const Coordinator&) = delete;
@@ -73,10 +73,10 @@ class Coordinator {
 
   // While the ranks stay when another one fails (coordinator_staying.cc).
   bool StepStaying(const Agents& agents, absl::Time now);
-  bool NoteRanks(const Agents& agents, absl::Time now);
+  bool RecordRanks(const Agents& agents, absl::Time now);
   bool EndIfNeededNodeLeaves(const Agents& agents);
   bool EndIfUnformedRankExits(const Agents& agents);
-  bool NoteMember(const Member& member, const Agents& agents, absl::Time now);
+  bool RecordMember(const Member& member, const Agents& agents, absl::Time now);
   bool LeavesInTime(const Member& member, absl::Time now);
   bool IsSurplus(const Member& member) const;
   void Remove(const std::string& agent);
@@ -86,11 +86,11 @@ class Coordinator {
   Member MemberOf(const std::string& id, const AgentState& agent);
   bool MayForm(const Agents& agents, int candidates, absl::Time now);
   void Form(const Agents& agents, const std::vector<std::string>& candidates, absl::Time now);
-  bool NoteNodes(const Agents& agents);
-  bool NoteDrains(const Agents& agents);
-  bool NoteResize(const Agents& agents);
-  bool NoteFlags(const Agents& agents);
-  bool NotePrograms(const Agents& agents);
+  bool RecordNodes(const Agents& agents);
+  bool RecordDrains(const Agents& agents);
+  bool RecordResize(const Agents& agents);
+  bool RecordFlags(const Agents& agents);
+  bool RecordPrograms(const Agents& agents);
   bool HasTooManyNodes() const { return static_cast<int>(job_.members.size()) > job_.limits.max_nodes; }
   std::string Newcomer(const Agents& agents, absl::Time now);
   void End(std::string reason);

@@ -22,7 +22,7 @@ bool HasBegunToLeave(const RankPlan& plan, const Member& member) {
 }  // namespace
 
 // Returns whether job() has changed.
-bool Coordinator::NoteRanks(const Agents& agents, absl::Time now) {
+bool Coordinator::RecordRanks(const Agents& agents, absl::Time now) {
   const auto spares = absl::c_count_if(agents, [&](const auto& agent) { return IsNewcomer(agent.first, agents); });
   const bool changed =
       ranks_.Update(agents, {job_.limits.min_nodes, job_.limits.max_nodes, static_cast<int>(spares)}, now);
@@ -37,11 +37,11 @@ bool Coordinator::NoteRanks(const Agents& agents, absl::Time now) {
 
 bool Coordinator::StepStaying(const Agents& agents, absl::Time now) {
   // When all work is done nothing starts any more, but a failure counts, also one of a node that leaves now.
-  bool changed = ranks_.plan().complete && NoteRanks(agents, now);
+  bool changed = ranks_.plan().complete && RecordRanks(agents, now);
   if (EndIfNeededNodeLeaves(agents) || EndIfUnformedRankExits(agents)) return true;
-  for (const Member& member : std::vector<Member>(job_.members)) changed |= NoteMember(member, agents, now);
+  for (const Member& member : std::vector<Member>(job_.members)) changed |= RecordMember(member, agents, now);
   changed |= AddNewcomers(agents, now);
-  changed |= NoteRanks(agents, now);
+  changed |= RecordRanks(agents, now);
   if (changed) job_.ranks = ranks_.plan();
   if (ranks_.finished()) {
     job_.ranks = ranks_.plan();
@@ -84,7 +84,7 @@ bool Coordinator::EndIfUnformedRankExits(const Agents& agents) {
   return false;
 }
 
-bool Coordinator::NoteMember(const Member& member, const Agents& agents, absl::Time now) {
+bool Coordinator::RecordMember(const Member& member, const Agents& agents, absl::Time now) {
   const std::string loss = departures_.LossOf(member, agents);
   if (!loss.empty()) {
     ranks_.Lose(member, loss, now);

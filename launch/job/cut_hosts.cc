@@ -58,7 +58,7 @@ CutHosts::CutHosts(Memory memory, absl::Time now) : memory_(std::move(memory)) {
   }
 }
 
-void CutHosts::Note(const std::string& agent, const std::string& other) {
+void CutHosts::Record(const std::string& agent, const std::string& other) {
   const Cut cut = agent < other ? Cut{agent, other} : Cut{other, agent};
   if (!absl::c_linear_search(memory_.cuts, cut)) memory_.cuts.push_back(cut);
   has_news_ = true;

@@ -1,5 +1,5 @@
-// Which hosts of a job do not reach each other, as their ranks say, and which of them its generations leave out. Part of
-// Membership, and as pure.
+// Which hosts of a job do not reach each other, as their ranks say, and which of them its generations leave out. Part
+// of Membership, and as pure.
 
 #ifndef LOCKSTEP_LAUNCH_JOB_CUT_HOSTS_H_
 #define LOCKSTEP_LAUNCH_JOB_CUT_HOSTS_H_
@@ -15,9 +15,9 @@
 
 namespace lockstep::launch {
 
-// Which of `count` hosts must go, so that all others reach each other; `cuts` are the pairs that do not. One after another
-// goes, always the one with the most cuts to the hosts that are left; of several such hosts, the last. So the hosts that
-// reach most others stay, whoever has said so, and whichever has rank 0.
+// Which of `count` hosts must go, so that all others reach each other; `cuts` are the pairs that do not. One after
+// another goes, always the one with the most cuts to the hosts that are left; of several such hosts, the last. So the
+// hosts that reach most others stay, whoever has said so, and whichever has rank 0.
 std::set<int> HostsToLeaveOut(int count, const std::set<std::pair<int, int>>& cuts);
 
 // How long a host is left out that has been left out so often: 1 minute, twice as long each time, and at most 16.
@@ -55,15 +55,16 @@ class CutHosts {
   CutHosts(Memory memory, absl::Time now);
 
   // A rank on a host of the generation that ended says that another one's host has not answered.
-  void Note(const std::string& agent, const std::string& other);
+  void Record(const std::string& agent, const std::string& other);
   bool has_news() const { return has_news_; }
 
-  // When a generation forms after such news: which of `hosts`, in the order of their ranks, it leaves out. Hosts that were
-  // left out may come back instead. At least `least` hosts must be there then, of which `spares` wait besides `hosts`;
-  // otherwise nobody is left out, and all are tried again.
+  // When a generation forms after such news: which of `hosts`, in the order of their ranks, it leaves out. Hosts that
+  // were left out may come back instead. At least `least` hosts must be there then, of which `spares` wait besides
+  // `hosts`; otherwise nobody is left out, and all are tried again.
   std::set<std::string> Decide(const std::vector<Host>& hosts, int least, int spares, absl::Time now);
 
-  // Lets hosts come back whose time is over, and forgets agents that are not there any more. Whether memory() has changed.
+  // Lets hosts come back whose time is over, and forgets agents that are not there any more. Whether memory() has
+  // changed.
   bool Update(const std::function<bool(const std::string& agent)>& is_there, absl::Time now);
   absl::Time next_look() const;
 

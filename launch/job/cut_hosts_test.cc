@@ -73,7 +73,7 @@ TEST(HostsToLeaveOut, LeavesAsManyAsReachEachOther) {
 
 TEST(CutHosts, SaysWhoIsLeftOutAndWhenItIsTriedAgain) {
   CutHosts cuts;
-  cuts.Note("c", "b");
+  cuts.Record("c", "b");
   EXPECT_TRUE(cuts.has_news());
   EXPECT_THAT(cuts.Decide(Hosts({"a", "b", "c"}), 2, 0, kStart), ElementsAre("c"));
   EXPECT_EQ(cuts.memory().line,
@@ -90,7 +90,7 @@ TEST(CutHosts, LeavesAHostOutForTwiceAsLongEachTime) {
   CutHosts cuts;
   int seconds = 0;
   for (const int minutes : {1, 2, 4, 8, 16, 16}) {
-    cuts.Note("a", "b");
+    cuts.Record("a", "b");
     EXPECT_THAT(cuts.Decide(Hosts({"a", "b"}), 1, 0, After(seconds)), ElementsAre("b"));
     EXPECT_EQ(cuts.next_look(), After(seconds + 60 * minutes));
     seconds += 60 * minutes;
@@ -100,22 +100,22 @@ TEST(CutHosts, LeavesAHostOutForTwiceAsLongEachTime) {
 
 TEST(CutHosts, LeavesNobodyOutIfTooFewWouldBeThere) {
   CutHosts cuts;
-  cuts.Note("a", "c");
+  cuts.Record("a", "c");
   EXPECT_THAT(cuts.Decide(Hosts({"a", "b", "c"}), 3, 0, kStart), IsEmpty());
   EXPECT_EQ(
       cuts.memory().line,
       "hosts a's and c's do not all reach each other, but --nnodes needs 3 nodes, so all of them are tried again");
   EXPECT_FALSE(cuts.IsLeftOut("c"));
-  cuts.Note("a", "c");
+  cuts.Record("a", "c");
   EXPECT_THAT(cuts.Decide(Hosts({"a", "b", "c"}), 3, /*spares=*/1, kStart), ElementsAre("c"));
 }
 
 // Only one of the hosts that rank 0's host does not reach has said so at first.
 TEST(CutHosts, TakesAHostBackOnceItIsKnownThatAnotherOneIsCutOff) {
   CutHosts cuts;
-  cuts.Note("c", "a");
+  cuts.Record("c", "a");
   EXPECT_THAT(cuts.Decide(Hosts({"a", "b", "c"}), 2, 0, kStart), ElementsAre("c"));
-  cuts.Note("b", "a");
+  cuts.Record("b", "a");
   EXPECT_THAT(cuts.Decide(Hosts({"a", "b"}), 2, 0, After(20)), ElementsAre("a"));
   EXPECT_FALSE(cuts.IsLeftOut("c"));
   EXPECT_TRUE(cuts.IsLeftOut("a"));
@@ -127,32 +127,32 @@ TEST(CutHosts, TakesAHostBackOnceItIsKnownThatAnotherOneIsCutOff) {
 // b and c cannot do without a, which c does not reach.
 TEST(CutHosts, KeepsAHostOutWhileNobodyElseMayBeLeftOut) {
   CutHosts cuts;
-  cuts.Note("a", "c");
+  cuts.Record("a", "c");
   EXPECT_THAT(cuts.Decide(Hosts({"a", "b", "c"}), 2, 0, kStart), ElementsAre("c"));
-  cuts.Note("a", "b");
+  cuts.Record("a", "b");
   EXPECT_THAT(cuts.Decide(Hosts({"a", "b"}), 3, 0, After(1)), IsEmpty());
   EXPECT_TRUE(cuts.IsLeftOut("c"));
-  cuts.Note("a", "b");
+  cuts.Record("a", "b");
   EXPECT_THAT(cuts.Decide(Hosts({"a", "b"}), 2, 0, After(2)), ElementsAre("a"));
   EXPECT_FALSE(cuts.IsLeftOut("c"));
 }
 
 TEST(CutHosts, ForgetsALauncherThatIsGone) {
   CutHosts cuts;
-  cuts.Note("a", "c");
+  cuts.Record("a", "c");
   EXPECT_THAT(cuts.Decide(Hosts({"a", "b", "c"}), 2, 0, kStart), ElementsAre("c"));
   EXPECT_TRUE(cuts.Update([](const std::string& agent) { return agent != "c"; }, After(1)));
-  cuts.Note("a", "d");
+  cuts.Record("a", "d");
   EXPECT_THAT(cuts.Decide(Hosts({"a", "b", "d"}), 2, 0, After(2)), ElementsAre("d"));
   EXPECT_EQ(cuts.memory().line,
             "host d's is left out, and is tried again in 1m: it and host a's do not reach each other");
-  cuts.Note("a", "b");
+  cuts.Record("a", "b");
   EXPECT_THAT(cuts.Decide(Hosts({"a", "b"}), 3, 0, After(3)), IsEmpty());
 }
 
 TEST(CutHosts, GoesOnFromWhatAnotherLeaderKnew) {
   CutHosts first;
-  first.Note("a", "b");
+  first.Record("a", "b");
   first.Decide(Hosts({"a", "b"}), 1, 0, kStart);
   CutHosts second(first.memory(), After(30));
   EXPECT_TRUE(second.IsLeftOut("b"));

@@ -25,8 +25,8 @@ absl::Status LeftStatus(const Leaver& leaver) {
 Departures::Departures(const JobState& job, std::string anchor)
     : job_(job), anchor_(std::move(anchor)), left_(job.left) {}
 
-// A node that succeeds, and one that leaves, may vanish before the others have ended their ranks. The anchor stays until
-// the job is done.
+// A node that succeeds, and one that leaves, may vanish before the others have ended their ranks. The anchor stays
+// until the job is done.
 std::vector<Leaver> Departures::Update(const Agents& agents) {
   std::vector<Leaver> may_vanish;
   for (const auto& [id, agent] : agents) {

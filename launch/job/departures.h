@@ -1,5 +1,5 @@
-// Which nodes of a job leave, have left or were lost, and whether the others go on without them. Part of the Coordinator,
-// and as pure.
+// Which nodes of a job leave, have left or were lost, and whether the others go on without them. Part of the
+// Coordinator, and as pure.
 
 #ifndef LOCKSTEP_LAUNCH_JOB_DEPARTURES_H_
 #define LOCKSTEP_LAUNCH_JOB_DEPARTURES_H_

@@ -28,8 +28,8 @@ class EarlyDeaths {
   // again.
   bool Hold(int slot, const Failure& failure, int64_t lived_ns, int64_t now_ns);
 
-  // The deaths that the launcher must decide about now: all, if a process has said that it stays, if no other one can do
-  // so since `others_run` is false, or if the time is over.
+  // The deaths that the launcher must decide about now: all, if a process has said that it stays, if no other one can
+  // do so since `others_run` is false, or if the time is over.
   std::vector<Death> Take(bool stays, bool others_run, int64_t now_ns);
 
   bool empty() const { return deaths_.empty(); }

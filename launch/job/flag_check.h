@@ -9,8 +9,8 @@
 
 namespace lockstep::launch {
 
-// How the program of the launcher on `host` differs from the job's, as a line for people; "" if it does not. The folders
-// of the program and of its script do not count.
+// How the program of the launcher on `host` differs from the job's, as a line for people; "" if it does not. The
+// folders of the program and of its script do not count.
 std::string ProgramDifference(const std::string& host, const JobProgram& theirs, const JobProgram& job);
 
 // The leader's view. It names one launcher at a time, so that the text does not change with each node that comes.

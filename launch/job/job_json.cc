@@ -286,7 +286,8 @@ absl::StatusOr<JobState> DecodeJob(absl::string_view text) {
   JobState state;
   const absl::Status status = ReadJson(text, &state);
   if (!status.ok()) return Annotate(status, "the job's state is not readable");
-  // A cause's time has a meaning only on the clock of the leader that saw it, so it comes before later ones of its kind.
+  // A cause's time has a meaning only on the clock of the leader that saw it, so it comes before later ones of its
+  // kind.
   for (Failure& cause : state.ranks.causes) cause.time_ns = 0;
   return state;
 }

@@ -74,9 +74,9 @@ struct LaunchOptions {
   // about each restart, and about processes that SIGKILL did not end after success.
   std::function<void(const std::string&)> on_notice;
 
-  // Called once for each start, on the calling thread, if a rank has failed and the others have not ended one second after SIGTERM.
-  // Its argument is a status like the one that Launch will return. The message says for which ranks it waits, and how
-  // long.
+  // Called once for each start, on the calling thread, if a rank has failed and the others have not ended one second
+  // after SIGTERM. Its argument is a status like the one that Launch will return. The message says for which ranks it
+  // waits, and how long.
   std::function<void(const absl::Status&)> on_failure;
 
   // The file to execute. Default: argv[0], searched in $PATH as by a shell.
@@ -95,8 +95,9 @@ struct LaunchOptions {
   // If the ranks of a generation (launch/link) have completed no step for so long, the rank that the others wait for
   // gets SIGKILL, and counts as failed. At least 30 s: no rank says earlier that it waits.
   absl::Duration stall_timeout = absl::InfiniteDuration();
-  // For the launch program: the folder of an empty cgroup of version 2. The ranks start in it, if the kernel allows that.
-  // Where Launch sends SIGKILL, it kills the cgroup. The caller removes it. "": the ranks are in this process's cgroup.
+  // For the launch program: the folder of an empty cgroup of version 2. The ranks start in it, if the kernel allows
+  // that. Where Launch sends SIGKILL, it kills the cgroup. The caller removes it. "": the ranks are in this process's
+  // cgroup.
   std::string cgroup;
   // For the launch program: hears what happens to the job, and is polled together with the ranks. It must outlive the
   // call. Null: nobody.

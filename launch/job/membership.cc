@@ -111,7 +111,7 @@ void Membership::Lose(const Member& member, const std::string& cause, absl::Time
   Failure loss;
   loss.status = absl::UnavailableError(cause);
   loss.killed = true;
-  NoteCause(loss);
+  RecordCause(loss);
   if (!UpdateComplete()) BreakOrEnd(cause, now);
 }
 
@@ -272,7 +272,7 @@ void Membership::RecordSilence(const Agents& agents) {
       for (size_t other = 0; other < plan_.nodes.size(); ++other) {
         const AgentState* peer = other == node ? nullptr : Find(agents, static_cast<int>(other));
         if (!peer || !absl::c_linear_search(slot.ask.silent_hosts, peer->address)) continue;
-        cuts_.Note(plan_.nodes[node].agent, plan_.nodes[other].agent);
+        cuts_.Record(plan_.nodes[node].agent, plan_.nodes[other].agent);
       }
     }
   }

@@ -1,23 +1,23 @@
-// Decides for a job of one or several nodes which processes are the ranks that train together, while processes fail, start
-// again and come, and nodes are lost, leave and come. For programs whose ranks stay when another one fails (launch/link).
-// Part of the Coordinator, and as pure.
+// Decides for a job of one or several nodes which processes are the ranks that train together, while processes fail,
+// start again and come, and nodes are lost, leave and come. For programs whose ranks stay when another one fails
+// (launch/link). Part of the Coordinator, and as pure.
 //
 //   Membership membership(limits);
 //   membership.Start(job, {}, now);
 //   if (membership.Update(agents, needs, now)) Publish(membership.plan());
 //   // call Update() again when an agent's state has changed, and at membership.next_look()
 //
-// Update() compares what the agents say of their processes with what the plan has of them. So a post that comes late, or
-// twice, or replaces one that was never seen changes nothing else.
+// Update() compares what the agents say of their processes with what the plan has of them. So a post that comes late,
+// or twice, or replaces one that was never seen changes nothing else.
 //
-// If there are more slots than ranks, or if processes ask for fewer ranks, ready processes that are not needed are spares:
-// the next generation has them in the places of members that failed.
+// If there are more slots than ranks, or if processes ask for fewer ranks, ready processes that are not needed are
+// spares: the next generation has them in the places of members that failed.
 //
 // One life of a job: kForming until as many processes are ready as there are ranks, then kRunning. While it forms, and
-// once a process has said that it stays, one that is killed is started again; one that exits ends the job, since it would
-// do so on each start. A failure of a member makes it kRegrouping: every member that is left must leave the generation,
-// and when all are ready, the next one forms with them and with new processes that are ready. A new process that gets
-// ready while a generation runs makes it regroup after a step, and so does a node that is to leave.
+// once a process has said that it stays, one that is killed is started again; one that exits ends the job, since it
+// would do so on each start. A failure of a member makes it kRegrouping: every member that is left must leave the
+// generation, and when all are ready, the next one forms with them and with new processes that are ready. A new process
+// that gets ready while a generation runs makes it regroup after a step, and so does a node that is to leave.
 //
 // A member that has done its work may take long to end, and is not waited for. When all members have done theirs, the
 // job is complete: nothing starts any more, whatever becomes of the processes.
@@ -58,12 +58,13 @@ class Membership {
 
   explicit Membership(const Limits& limits) : limits_(limits), restarts_(limits.restarts) {}
 
-  // The members of `job` start their processes at `now`, which never decreases, or have done so while another agent led:
-  // then it goes on from job.ranks. `made`: when the first restarts of the job were made; the others count as if they
-  // were made now.
+  // The members of `job` start their processes at `now`, which never decreases, or have done so while another agent
+  // led: then it goes on from job.ranks. `made`: when the first restarts of the job were made; the others count as if
+  // they were made now.
   void Start(const JobState& job, const std::vector<absl::Time>& made, absl::Time now);
 
-  // The node of a member comes, is lost, or is to leave between two steps. Finished work of its processes stays finished.
+  // The node of a member comes, is lost, or is to leave between two steps. Finished work of its processes stays
+  // finished.
   void Add(const Member& member, absl::Time now);
   void Lose(const Member& member, const std::string& cause, absl::Time now);
   void Leave(const Member& member);
@@ -119,7 +120,7 @@ class Membership {
   void RecordLateFailure(const SlotFailure& failed);
   bool RecordEnd(const SlotFailure& failed, absl::Time now);
   bool CountRestart(int slot, bool was_starting, absl::Time now);
-  void NoteCause(const Failure& cause);
+  void RecordCause(const Failure& cause);
 
   // The decisions that follow.
   void Decide(const Agents& agents, const NeededNodes& needed, absl::Time now);

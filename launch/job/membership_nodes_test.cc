@@ -72,11 +72,11 @@ class MembershipNodesTest : public ::testing::Test {
   void Settle() {
     for (int i = 0; i < 20; ++i) {
       coordinator_->Update(Posts(), Now());
-      for (auto& [id, node] : nodes_) Hear(&node);
+      for (auto& [id, node] : nodes_) Update(&node);
     }
   }
 
-  void Hear(Node* node) {
+  void Update(Node* node) {
     node->steps->OnJob(job());
     if (node->steps->TakeStart()) {
       const int slots = node->steps->state().ranks + node->steps->state().spares;

@@ -193,13 +193,13 @@ bool Membership::RecordEnd(const SlotFailure& failed, absl::Time now) {
   process.owes |= plan_.IsOfLastGeneration(process);
   process.state = was_done && !was_member ? State::kFinished : State::kAwaited;
   if (UpdateComplete()) {
-    if (was_done || was_member) NoteCause(failed.failure);
+    if (was_done || was_member) RecordCause(failed.failure);
     process.rank = process.local_rank = -1;
     return true;
   }
   if (process.state == State::kFinished) return true;  // others have done its work again
   if (was_member) {
-    NoteCause(failed.failure);
+    RecordCause(failed.failure);
     if (!Break(text, now)) {
       plan_.ending = BarrenText();
       return false;
@@ -224,7 +224,7 @@ bool Membership::CountRestart(int slot, bool was_starting, absl::Time now) {
 }
 
 // The cause that was seen first stays the first of causes that are alike.
-void Membership::NoteCause(const Failure& cause) {
+void Membership::RecordCause(const Failure& cause) {
   std::vector<Failure>& causes = plan_.causes;
   const auto place = causes.insert(std::upper_bound(causes.begin(), causes.end(), cause, Before), cause);
   place->status = absl::Status(cause.status.code(), cause.status.message());  // the payloads are the leader's to return

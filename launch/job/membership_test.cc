@@ -955,7 +955,7 @@ class RandomLife {
       job_.slot(slot).phase = SlotState::Phase::kSucceeded;
     }
     job_.Update(now_);
-    for (const Job::Change& change : job_.Take()) Obey(change);
+    for (const Job::Change& change : job_.Take()) Apply(change);
   }
 
   void Fail(int slot) {
@@ -972,7 +972,7 @@ class RandomLife {
     });
   }
 
-  void Obey(const Job::Change& change) {
+  void Apply(const Job::Change& change) {
     for (const int slot : change.slots) {
       Process& process = processes_[slot];
       if (change.kind == Job::Kind::kForm) {

@@ -70,9 +70,9 @@ class NodeSlots {
   // The last generation in which a process of this node completed a step that none of them had before, and that step.
   int64_t progressed() const { return progressed_; }
   int64_t step() const { return step_; }
-  // NoteChange() records that the texts for the leader have changed. TakeChange() returns whether they have since the
+  // RecordChange() records that the texts for the leader have changed. TakeChange() returns whether they have since the
   // last call.
-  void NoteChange() { changed_ = true; }
+  void RecordChange() { changed_ = true; }
   bool TakeChange() { return std::exchange(changed_, false); }
 
  private:

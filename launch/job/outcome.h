@@ -43,10 +43,11 @@ std::string EndText(const Outcome& outcome);
 // since it did not leave.
 std::optional<StepFailure> OwnFailure(const Outcome& outcome);
 
-// The first cause, among the ranks that failed by themselves and without which the others do not go on. A failure that is not a consequence comes before one that
-// is; then a rank that a signal killed before one that exited, because ranks exit when a peer is killed and not the
-// other way round; then the earliest. SIGABRT and SIGPIPE count as an exit: an uncaught "connection closed by peer"
-// raises SIGABRT, and a write to a peer that is gone raises SIGPIPE. Null if none failed.
+// The first cause, among the ranks that failed by themselves and without which the others do not go on. A failure that
+// is not a consequence comes before one that is; then a rank that a signal killed before one that exited, because ranks
+// exit when a peer is killed and not the other way round; then the earliest. SIGABRT and SIGPIPE count as an exit: an
+// uncaught "connection closed by peer" raises SIGABRT, and a write to a peer that is gone raises SIGPIPE. Null if none
+// failed.
 const Outcome* FirstCause(const std::vector<Outcome>& outcomes);
 
 // Returns whether a signal killed the rank, in the sense of FirstCause().

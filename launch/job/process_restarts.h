@@ -38,11 +38,11 @@ class ProcessRestarts {
   // Returns whether the process of a slot that has failed may start again, which then counts as a restart.
   // `was_starting`: it had not been ready. `asks`: the request of the process of each slot.
   bool Count(int slot, bool was_starting, const std::vector<JoinOptions>& asks, absl::Time now);
-  // Call it after Count() has returned true. The next process of the slot starts after the policy's pause (StartOf()), and
-  // if it `was_member` that failed, after the others' head start (HeadStartEnds()).
+  // Call it after Count() has returned true. The next process of the slot starts after the policy's pause (StartOf()),
+  // and if it `was_member` that failed, after the others' head start (HeadStartEnds()).
   void Await(int slot, bool was_member, absl::Time now);
-  // Call it after Count() has returned false. Returns what the launcher's last message adds to the failure, as "; after 3
-  // restarts".
+  // Call it after Count() has returned false. Returns what the launcher's last message adds to the failure, as "; after
+  // 3 restarts".
   std::string Ending() const { return policy_->Ending(AttemptEnd::kFailed); }
 
   // When a process that waits may start, and when the head start of the others ends.

@@ -17,8 +17,8 @@
 
 namespace lockstep::launch {
 
-// The process of one slot of a node, as its launcher tells the leader. A slot is a place for one process; a process that
-// is started again gets the slot of the one before.
+// The process of one slot of a node, as its launcher tells the leader. A slot is a place for one process; a process
+// that is started again gets the slot of the one before.
 struct SlotState {
   enum class Phase {
     kStarting,  // it has not asked for a generation yet
@@ -134,7 +134,8 @@ struct RankPlan {
   std::string Reason() const;
   // The failures of members in the last generation of a job that is complete; "" if there is none.
   std::string LateFailures() const { return complete ? CausesText() : ""; }
-  // The generation, as its launcher tells the process of this slot. Nodes are numbered in the order of their first ranks.
+  // The generation, as its launcher tells the process of this slot. Nodes are numbered in the order of their first
+  // ranks.
   RankGeneration GenerationOf(int slot) const;
 };
 

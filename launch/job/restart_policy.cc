@@ -15,7 +15,7 @@ constexpr int kCrashLoop = 3;
 
 }  // namespace
 
-void RestartPolicy::NoteAttempt(AttemptEnd end, absl::Duration duration) {
+void RestartPolicy::RecordAttempt(AttemptEnd end, absl::Duration duration) {
   if (end != AttemptEnd::kFailed || duration >= kShortAttempt) {
     short_attempts_ = 0;
     longest_ = absl::ZeroDuration();
@@ -26,7 +26,7 @@ void RestartPolicy::NoteAttempt(AttemptEnd end, absl::Duration duration) {
 }
 
 bool RestartPolicy::Restart(AttemptEnd end, absl::Time start, absl::Time now) {
-  NoteAttempt(end, now - start);
+  RecordAttempt(end, now - start);
   const auto is_old = [&](absl::Time restart) { return now - restart >= window_; };
   counted_.erase(std::remove_if(counted_.begin(), counted_.end(), is_old), counted_.end());
   if (end != AttemptEnd::kFailed || static_cast<int>(counted_.size()) >= max_restarts_) return false;

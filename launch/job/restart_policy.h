@@ -42,7 +42,7 @@ class RestartPolicy {
   std::string Ending(AttemptEnd end) const;
 
  private:
-  void NoteAttempt(AttemptEnd end, absl::Duration duration);
+  void RecordAttempt(AttemptEnd end, absl::Duration duration);
 
   const int max_restarts_;
   const absl::Duration window_;

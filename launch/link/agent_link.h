@@ -13,11 +13,14 @@
 //
 // - If a rank is killed before all have joined, it is started again, and the others wait for it. If one exits with an
 //   error, the launcher ends all ranks: the error is likely one that all make.
-// - If a rank fails, the launcher tells the others kRegroupNow. When they have joined again, the next generation has the
+// - If a rank fails, the launcher tells the others kRegroupNow. When they have joined again, the next generation has
+// the
 //   ranks that are left, in their order. So rank 0 stays rank 0 while it lives.
-// - The rank that failed is started again, and joins. The launcher tells the others kRegroupAfterStep, so no step is lost.
+// - The rank that failed is started again, and joins. The launcher tells the others kRegroupAfterStep, so no step is
+// lost.
 // - A rank that exits with 0 but has not called Finish() has failed too.
-// - When all have called Finish(), nothing is started again. If a rank is killed then, the launcher says so and ends with
+// - When all have called Finish(), nothing is started again. If a rank is killed then, the launcher says so and ends
+// with
 //   0. If it crashes or exits with an error, the launcher ends with its exit code when the others have ended.
 // - One that exits with kResumableExitCode after Finish() has not failed. When all ranks have ended, the launcher ends
 //   with that code.
@@ -70,7 +73,8 @@ class AgentLink {
 
   // Says that this rank has left its generation, and waits for the next one. The first generation has all ranks of the
   // launch, or max_ranks of them. DeadlineExceeded after `options.timeout`. Unavailable: the launcher has ended.
-  // InvalidArgument: min_ranks is below 1 or above max_ranks, a time is negative, or `timeout` is below `leave_timeout`.
+  // InvalidArgument: min_ranks is below 1 or above max_ranks, a time is negative, or `timeout` is below
+  // `leave_timeout`.
   absl::StatusOr<RankGeneration> Join(const JoinOptions& options = {});
 
   // Returns the launcher's last order about the generation that this rank is in. Does not block. kRegroupNow too if the
@@ -83,9 +87,9 @@ class AgentLink {
   // Becomes readable when order() may have changed. Call order() before the first wait: Join() reads what has come.
   int fd() const { return fd_.get(); }
 
-  // Tells the launcher that this rank has completed all steps before number `step`, which is never lower than before. A job whose generations
-  // end one after another without a step is ended. Cheap: at most ten packets a second, and the first one of a
-  // generation at once. Thread-safe.
+  // Tells the launcher that this rank has completed all steps before number `step`, which is never lower than before. A
+  // job whose generations end one after another without a step is ended. Cheap: at most ten packets a second, and the
+  // first one of a generation at once. Thread-safe.
   void ReportStep(int64_t step);
 
   // Tells the launcher why this rank waits in a call of its group for long: `why`, a sentence, and the first rank that
@@ -95,22 +99,23 @@ class AgentLink {
   void ReportStall(const std::string& why, int rank);
 
   // Tells the launcher that the job must end, as when an error comes again and again. The launcher ends all ranks, and
-  // names `reason`, a sentence, as the cause. This rank should end too. Does not block for long. With a static rendezvous
-  // of several nodes the launcher does not listen, but ends all ranks when this one fails.
+  // names `reason`, a sentence, as the cause. This rank should end too. Does not block for long. With a static
+  // rendezvous of several nodes the launcher does not listen, but ends all ranks when this one fails.
   void EndJob(const std::string& reason);
 
-  // Tells the launcher how the training failed on this rank, which is about to exit with an error because of that. So the
-  // next generation gets `failure` rather than the exit. Does not block for long.
+  // Tells the launcher how the training failed on this rank, which is about to exit with an error because of that. So
+  // the next generation gets `failure` rather than the exit. Does not block for long.
   void ReportFailure(const StepFailure& failure);
 
-  // Tells the launcher that this rank cannot work with the others, and that another process in its place could not either,
-  // as when it has another model. Exit then: the others go on, and no other process is started. Does not block for long.
+  // Tells the launcher that this rank cannot work with the others, and that another process in its place could not
+  // either, as when it has another model. Exit then: the others go on, and no other process is started. Does not block
+  // for long.
   void ReportUnfit();
 
-  // Tells the launcher that this rank has done its work. Call it when no rank needs this one any more. `all_have`: and so
-  // have all ranks of its generation, as they have agreed in a last collective. A job is complete when all ranks of a
-  // generation have said that they have done their work, or when one has said that all have and none is left that goes
-  // on. Then no process is started again. Join() says that there is more to do. Does not block for long.
+  // Tells the launcher that this rank has done its work. Call it when no rank needs this one any more. `all_have`: and
+  // so have all ranks of its generation, as they have agreed in a last collective. A job is complete when all ranks of
+  // a generation have said that they have done their work, or when one has said that all have and none is left that
+  // goes on. Then no process is started again. Join() says that there is more to do. Does not block for long.
   void Finish(bool all_have = false);
 
  private:

@@ -62,8 +62,8 @@ std::string Encode(const LauncherMessage& message);
 absl::StatusOr<RankMessage> DecodeRankMessage(absl::string_view text);
 absl::StatusOr<LauncherMessage> DecodeLauncherMessage(absl::string_view text);
 
-// Sends one packet, with a copy of the descriptor `passed` unless that is -1. Does not block. Unavailable: the other end
-// is closed. ResourceExhausted: it does not read.
+// Sends one packet, with a copy of the descriptor `passed` unless that is -1. Does not block. Unavailable: the other
+// end is closed. ResourceExhausted: it does not read.
 absl::Status SendPacket(int socket, absl::string_view text, int passed = -1);
 
 struct Packet {

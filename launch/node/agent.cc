@@ -81,7 +81,7 @@ class Agent {
   bool IsNoHelp(const JobState& job) const;
   void Announce(const JobState& job);
   void TakeSignals();
-  void NoteSignal(int signal);
+  void RecordSignal(int signal);
   bool HasWaitedToLeave() const;
   AttemptControl Control();
   AttemptResult RunRanks(const NodeStart& start);
@@ -91,12 +91,12 @@ class Agent {
   absl::StatusOr<std::string> Resize(int min_nodes, int max_nodes);
   std::string WhenAnswered() const;
   void ShowJob();
-  void NoteStayingRanks(const Member& member, HostStatus* host) const;
+  void RecordStayingRanks(const Member& member, HostStatus* host) const;
   NodeLimits Limits() const;
   void WaitForChange();
   bool IsMemberOf(const JobState& job) const { return IsMember(job, agent_.id); }
   bool IsSpare() const;
-  void TellWarning();
+  void LogWarning();
   // A line of WaitLines may be empty.
   void Say(const std::string& line) const {
     if (options_.on_notice && !line.empty()) options_.on_notice(line);
@@ -176,7 +176,7 @@ void Agent::TakeJob() {
     return;
   }
   const Rendezvous::Reach reach = link_.reach();
-  watcher_.NoteTrouble(reach.away && reach.silence ? reach.silence->what : "");
+  watcher_.OnTrouble(reach.away && reach.silence ? reach.silence->what : "");
   const std::string change = lines_.OnReach(reach, shows_ranks_, MonotonicNanos());
   Say(change);
   if (!change.empty()) events_.Notice(change);
@@ -198,8 +198,8 @@ bool Agent::IsNoHelp(const JobState& job) const {
   return job.start > 0 && steps_.state().entry == 0 && !IsMemberOf(job) && !FindProgram(argv_[0]).ok();
 }
 
-// Each node says once why the ranks start again, unless that was before it came, or it leaves itself. It may see the job
-// only when it has formed anew.
+// Each node says once why the ranks start again, unless that was before it came, or it leaves itself. It may see the
+// job only when it has formed anew.
 void Agent::Announce(const JobState& job) {
   const bool forms = job.phase == JobState::Phase::kForming;
   const int64_t ended = forms ? job.start : job.start - 1;
@@ -233,7 +233,7 @@ void Agent::Announce(const JobState& job) {
 }
 
 // The ranks of a node need not be neighbours after one has failed.
-void Agent::NoteStayingRanks(const Member& member, HostStatus* host) const {
+void Agent::RecordStayingRanks(const Member& member, HostStatus* host) const {
   const RankPlan& plan = job_.ranks;
   if (plan.start != job_.start || !plan.formed) return;
   host->ranks = 0;
@@ -252,7 +252,7 @@ NodeLimits Agent::Limits() const {
 
 void Agent::ShowJob() {
   const NodeLimits limits = Limits();
-  watcher_.NoteLimits(limits.min_nodes, limits.max_nodes);
+  watcher_.OnLimits(limits.min_nodes, limits.max_nodes);
   std::vector<HostStatus> hosts;
   int ranks = 0;
   for (const Member& member : job_.members) {
@@ -261,18 +261,18 @@ void Agent::ShowJob() {
     host.address = member.address;
     host.first_rank = ranks;
     host.ranks = member.ranks;
-    NoteStayingRanks(member, &host);
+    RecordStayingRanks(member, &host);
     if (IsDrained(job_, member.agent)) host.state = HostStatus::State::kLeaving;
     if (HasLeft(job_, member.agent)) host.state = HostStatus::State::kLeft;
     if (absl::c_linear_search(job_.lost, member.agent)) host.state = HostStatus::State::kLost;
     ranks += member.ranks;
     hosts.push_back(std::move(host));
   }
-  watcher_.NoteHosts(std::move(hosts));
+  watcher_.OnHosts(std::move(hosts));
   const bool runs = job_.phase == JobState::Phase::kRunning || job_.phase == JobState::Phase::kEnding;
   if (shows_ranks_) return;
-  if (job_.phase == JobState::Phase::kForming) watcher_.NotePhase(JobStatus::Phase::kForming);
-  if (runs && !IsMemberOf(job_)) watcher_.NoteSpare(job_.start, job_.restarts);
+  if (job_.phase == JobState::Phase::kForming) watcher_.OnPhase(JobStatus::Phase::kForming);
+  if (runs && !IsMemberOf(job_)) watcher_.OnSpare(job_.start, job_.restarts);
 }
 
 // Hosts may have the same name, as containers do, but the agents reach each other at different addresses.
@@ -326,12 +326,12 @@ void Agent::TakeSignals() {
       leaving_since_ns_ = 1;
       continue;
     }
-    NoteSignal(signal);
+    RecordSignal(signal);
     Post();
   }
 }
 
-void Agent::NoteSignal(int signal) {
+void Agent::RecordSignal(int signal) {
   leaving_since_ns_ = MonotonicNanos();
   steps_.OnSignal(signal, absl::StrCat("received signal ", signal, " (", SignalName(signal), ")"));
 }
@@ -349,7 +349,7 @@ AttemptControl Agent::Control() {
     Post();
   };
   control.on_signal = [this](int signal) {
-    NoteSignal(signal);
+    RecordSignal(signal);
     Post();
   };
   control.ranks = [this] { return steps_.Ranks(); };
@@ -363,7 +363,7 @@ AttemptControl Agent::Control() {
 // All their descriptors are free again when it returns.
 AttemptResult Agent::RunRanks(const NodeStart& start) {
   Post();
-  TellWarning();
+  LogWarning();
   const AttemptControl control = Control();
   const int number = static_cast<int>(start.number - 1);
   Attempt attempt(start, argv_, options_, &relay_, &output_, &events_, &control);
@@ -378,8 +378,8 @@ AttemptResult Agent::RunRanks(const NodeStart& start) {
 
 void Agent::OnEnd(AttemptResult result) {
   resumable_ = result.resumable;
-  watcher_.NotePhase(JobStatus::Phase::kForming);
-  if (result.signal != 0) NoteSignal(result.signal);
+  watcher_.OnPhase(JobStatus::Phase::kForming);
+  if (result.signal != 0) RecordSignal(result.signal);
   // The time that the ranks needed to leave does not count.
   if (leaving_since_ns_ != 0) leaving_since_ns_ = MonotonicNanos();
   absl::Status& failure = result.failure.status;
@@ -391,11 +391,11 @@ void Agent::OnEnd(AttemptResult result) {
 }
 
 void Agent::WaitForChange() {
-  TellWarning();
+  LogWarning();
   pollfd fds[] = {{link_.fd(), POLLIN, 0}, {relay_.fd(), POLLIN, 0}, {watcher_.fd(), POLLIN, 0}};
   poll(fds, 3, leaving_since_ns_ != 0 || lines_.waits() ? 500 : -1);
   if (fds[2].revents != 0) {
-    watcher_.NoteReady(link_.ready());
+    watcher_.OnReady(link_.ready());
     watcher_.Serve();
   }
   // A signal may have come, and then the line would be about the past.
@@ -403,7 +403,7 @@ void Agent::WaitForChange() {
   Say(lines_.Take(link_.reach(), link_.ready(), MonotonicNanos()));
 }
 
-void Agent::TellWarning() {
+void Agent::LogWarning() {
   if (link_.ready() && !std::exchange(has_warned_, true)) Say(agent_.warning);
 }
 

@@ -60,8 +60,8 @@ void Attempt::WaitForVerdict() {
     TakeEarlyDeaths();
     if (MonotonicNanos() >= look) LookForStopped();
     DoActions();
-    if (MonotonicNanos() >= tell_at_) TellWhoIsAwaited();
-    if (MonotonicNanos() >= unasked_at_) TellUnasked();
+    if (MonotonicNanos() >= tell_at_) ReportWhoIsAwaited();
+    if (MonotonicNanos() >= unasked_at_) ReportUnasked();
   }
   const Outcome* cause = FirstCause(outcomes_);
   if (!cause || IsCertain(*cause)) return;
@@ -71,7 +71,7 @@ void Attempt::WaitForVerdict() {
 }
 
 AttemptResult Attempt::Run(int earlier_port) {
-  watcher_.NoteGeneration(start_, options_.nproc_per_node, options_.spares);
+  watcher_.OnGeneration(start_, options_.nproc_per_node, options_.spares);
   absl::Status started = StartAll(earlier_port);
   if (started.ok()) WaitForVerdict();
   if (started.ok()) started = broken_;
@@ -87,7 +87,7 @@ AttemptResult Attempt::Run(int earlier_port) {
   }
   FinishOutput();
   processes_.Reap();
-  if (started.ok() && unasked_at_ != kNever) TellUnasked();
+  if (started.ok() && unasked_at_ != kNever) ReportUnasked();
   return Result(started, stopped);
 }
 
@@ -121,7 +121,7 @@ absl::Status Attempt::StartRank(int local_rank) {
   const int attempt = rank.attempt;
   LOCKSTEP_RETURN_IF_ERROR(processes_.Add(local_rank, std::move(rank)));
   events_.RankStarted(attempt, outcome.end);
-  watcher_.NoteStart(outcome.end);
+  watcher_.OnStart(outcome.end);
   outcomes_.resize(processes_.size());
   outcomes_[local_rank] = std::move(outcome);
   return absl::OkStatus();
@@ -173,7 +173,7 @@ void Attempt::WaitForEvent(int64_t deadline) {
   } while (MonotonicNanos() < deadline &&
            std::all_of(fds.begin(), fds.end(), [](const pollfd& fd) { return fd.revents == 0; }));
   TakeSignals();
-  NoteEnds();
+  RecordEnds();
   rank_links_.Serve(fds.data() + links);
   AskControl();
 }
@@ -186,7 +186,7 @@ void Attempt::AskControl() {
 }
 
 void Attempt::TakeSignals() {
-  while (const int signal = relay_.Take()) NoteSignal(signal);
+  while (const int signal = relay_.Take()) RecordSignal(signal);
 }
 
 // The ranks have ended. A signal ends the wait for a reader that does not read.
@@ -206,11 +206,11 @@ void Attempt::FinishOutput() {
   }
 }
 
-void Attempt::NoteEnds() {
-  for (const int slot : processes_.TakeEnds()) NoteEnd(slot);
+void Attempt::RecordEnds() {
+  for (const int slot : processes_.TakeEnds()) RecordEnd(slot);
 }
 
-void Attempt::NoteSignal(int signal) {
+void Attempt::RecordSignal(int signal) {
   if (signal == SIGUSR1 || signal == SIGUSR2) {
     processes_.Signal(signal);
   } else if (signals_seen_++ == 0) {
@@ -235,7 +235,7 @@ void Attempt::TakeEarlyDeaths() {
 // The process of a slot has ended. Do the others go on?
 void Attempt::DecideAbout(int slot, const Failure& failure) {
   bool goes_on = rank_links_.OnEnd(slot, failure);
-  TellControl();
+  NotifyControl();
   if (control_.nodes == RankLinks::Nodes::kOne && must_end_) goes_on &= rank_links_.complete();
   outcomes_[slot].others_go_on = !failure.status.ok() && goes_on;
   const bool is_early = rank_links_.may_stay() && !rank_links_.plan().formed;
@@ -245,14 +245,14 @@ void Attempt::DecideAbout(int slot, const Failure& failure) {
 }
 
 void Attempt::EndGroups(int signal, absl::Duration grace, const Outcome* cause) {
-  watcher_.NotePhase(JobStatus::Phase::kEnding);
-  NoteEnds();
+  watcher_.OnPhase(JobStatus::Phase::kEnding);
+  RecordEnds();
   for (Outcome& outcome : outcomes_) outcome.told_to_end = !outcome.ended;
   told_to_end_ns_ = MonotonicNanos();
   const int64_t deadline = After(grace);
   // The first signal says what the ranks have been told already. A second one means that there is no time.
   const int signals_seen = std::max(signals_seen_, 1);
-  processes_.TellToEnd(signal);
+  processes_.SignalAll(signal);
   KillStopped();
   const bool announces = cause && options_.on_failure && grace > kQuietEnd;
   if (WaitUntilGone(announces ? After(kQuietEnd) : deadline, signals_seen)) return;
@@ -263,10 +263,10 @@ void Attempt::EndGroups(int signal, absl::Duration grace, const Outcome* cause) 
   patience_ = absl::Trunc(absl::Nanoseconds(MonotonicNanos() - told_to_end_ns_), absl::Milliseconds(10));
   for (Outcome& outcome : outcomes_) outcome.needed_kill |= !outcome.ended;
   processes_.Kill();
-  if (!WaitUntilGone(After(kKillWait), std::numeric_limits<int>::max())) NoteWhatOutlived();
+  if (!WaitUntilGone(After(kKillWait), std::numeric_limits<int>::max())) RecordWhatOutlived();
 }
 
-void Attempt::NoteWhatOutlived() {
+void Attempt::RecordWhatOutlived() {
   for (Outcome& outcome : outcomes_) {
     outcome.outlived_kill = !outcome.ended;
     const std::optional<ProcessState> process = ReadProcessState(outcome.end.pid);
@@ -292,7 +292,7 @@ bool Attempt::WaitUntilGone(int64_t deadline, int signals_allowed) {
     while (Running() || processes_.waits()) {
       if (MonotonicNanos() >= deadline || signals_seen_ > signals_allowed) return false;
       WaitForEvent(deadline);
-      processes_.TellOrphans();
+      processes_.SignalOrphans();
     }
   } while (!processes_.AreGone());
   return true;

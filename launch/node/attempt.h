@@ -82,7 +82,7 @@ class Attempt {
   absl::Status StartAll(int earlier_port);
   absl::Status StartRank(int local_rank);
   void StartSpares();
-  void TellUnasked();
+  void ReportUnasked();
   absl::Status StartRankAgain(int local_rank);
   void ReplaceRank(int local_rank);
   absl::Status WithLastLines(absl::Status failure, int local_rank) const;
@@ -92,11 +92,11 @@ class Attempt {
   void DecideAbout(int slot, const Failure& failure);
   void DoActions();
   void Do(const NodeSlots::Action& action);
-  void NoteGeneration(int slot);
-  void NoteLeaving();
+  void RecordGeneration(int slot);
+  void RecordLeaving();
   void KillLate(int slot);
-  void TellGivenUp(int slot) const;
-  void TellWhoIsAwaited();
+  void NotifyGivenUp(int slot) const;
+  void ReportWhoIsAwaited();
   void EndStalled(int slot);
   std::string NameOf(int slot) const;
 
@@ -106,16 +106,16 @@ class Attempt {
   bool MayLearnMore(int64_t deadline) const;
   void WaitForEvent(int64_t deadline);
   void TakeSignals();
-  void NoteEnds();
-  void NoteSignal(int signal);
-  void NoteEnd(int i);
-  void NoteReport(int i);
+  void RecordEnds();
+  void RecordSignal(int signal);
+  void RecordEnd(int i);
+  void RecordReport(int i);
   void WaitForVerdict();
   void LookForStopped();
 
   void EndGroups(int signal, absl::Duration grace, const Outcome* cause);
   void KillStopped();
-  void NoteWhatOutlived();
+  void RecordWhatOutlived();
   void NameStraysThatOutlived(absl::Status* status) const;
   bool WaitUntilGone(int64_t deadline, int signals_allowed);
   void FinishOutput();
@@ -125,7 +125,7 @@ class Attempt {
   absl::Status Resumable() const;
   AttemptResult Result(const absl::Status& started, bool stopped) const;
   void AskControl();
-  void TellControl();
+  void NotifyControl();
 
   const NodeStart start_;
   const std::vector<std::string>& argv_;
@@ -145,10 +145,10 @@ class Attempt {
   EarlyDeaths early_deaths_;
   std::optional<bool> may_stay_;     // starter_->MayStay(), once it was asked
   int64_t generation_of_ranks_ = 0;  // the last one that has been told
-  // When TellWhoIsAwaited() is due, and why members must leave their generation.
+  // When ReportWhoIsAwaited() is due, and why members must leave their generation.
   int64_t tell_at_ = kNever;
   std::string leaving_because_;
-  int64_t unasked_at_ = kNever;  // when TellUnasked() is due
+  int64_t unasked_at_ = kNever;  // when ReportUnasked() is due
   int64_t told_to_end_ns_ = 0;
   int stopped_looks_ = 0;  // how often in succession all running ranks were stopped
   int stop_signal_ = 0;    // the first signal that this process got

@@ -31,7 +31,7 @@ void Attempt::StartSpares() {
   for (int i = 0; i < options_.spares && broken_.ok(); ++i) broken_.Update(StartRank(options_.nproc_per_node + i));
 }
 
-void Attempt::TellUnasked() {
+void Attempt::ReportUnasked() {
   unasked_at_ = kNever;
   if (!options_.on_notice) return;
   options_.on_notice("no rank has asked for a generation (launch/link), so no spare is started");
@@ -59,7 +59,7 @@ void Attempt::ReplaceRank(int local_rank) {
 void Attempt::DoActions() {
   StartSpares();
   for (;;) {
-    TellControl();
+    NotifyControl();
     rank_links_.UpdateStalls();
     if (const std::optional<int> slot = rank_links_.TakeStalled()) EndStalled(*slot);
     broken_.Update(rank_links_.status());
@@ -70,7 +70,7 @@ void Attempt::DoActions() {
 }
 
 // A job of one node decides at once.
-void Attempt::TellControl() {
+void Attempt::NotifyControl() {
   if (!rank_links_.TakeChange()) return;
   control_.on_slots(rank_links_.slots(), rank_links_.port());
   AskControl();
@@ -79,10 +79,10 @@ void Attempt::TellControl() {
 void Attempt::Do(const NodeSlots::Action& action) {
   switch (action.kind) {
     case NodeSlots::Action::Kind::kGeneration:
-      NoteGeneration(action.slot);
+      RecordGeneration(action.slot);
       break;
     case NodeSlots::Action::Kind::kOrder:
-      if (rank_links_.plan().order == RegroupOrder::kNow) NoteLeaving();
+      if (rank_links_.plan().order == RegroupOrder::kNow) RecordLeaving();
       break;
     case NodeSlots::Action::Kind::kStart:
       ReplaceRank(action.slot);
@@ -91,7 +91,7 @@ void Attempt::Do(const NodeSlots::Action& action) {
       KillLate(action.slot);
       break;
     case NodeSlots::Action::Kind::kGiveUp:
-      TellGivenUp(action.slot);
+      NotifyGivenUp(action.slot);
       break;
   }
 }
@@ -106,7 +106,7 @@ void Attempt::KillLate(int slot) {
   kill(-outcome.end.pid, SIGKILL);
 }
 
-void Attempt::TellGivenUp(int slot) const {
+void Attempt::NotifyGivenUp(int slot) const {
   if (!options_.on_notice) return;
   const SlotState& state = rank_links_.slots().slots()[slot];
   options_.on_notice(absl::StrCat(state.failure.status.message(), "; local rank ", slot, " is not started again",
@@ -129,14 +129,14 @@ std::string Attempt::NameOf(int slot) const {
                       IsStopped(pid) ? ", stopped)" : ")");
 }
 
-void Attempt::NoteLeaving() {
+void Attempt::RecordLeaving() {
   if (tell_at_ != kNever) return;
   leaving_because_ = rank_links_.plan().order_reason;
   tell_at_ = After(kLongLeave);
 }
 
 // The ranks that are left wait for members that take long to leave a broken generation.
-void Attempt::TellWhoIsAwaited() {
+void Attempt::ReportWhoIsAwaited() {
   tell_at_ = kNever;
   std::vector<std::string> awaited;
   for (int slot = 0; slot < static_cast<int>(outcomes_.size()); ++slot) {
@@ -150,7 +150,7 @@ void Attempt::TellWhoIsAwaited() {
 }
 
 // When the first process of this node is told of it.
-void Attempt::NoteGeneration(int slot) {
+void Attempt::RecordGeneration(int slot) {
   const RankGeneration generation = rank_links_.slots().GenerationOf(slot);
   if (std::exchange(generation_of_ranks_, generation.number) == generation.number) return;
   tell_at_ = kNever;

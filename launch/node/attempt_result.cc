@@ -31,7 +31,7 @@ bool IsAboutOthers(absl::StatusCode code) {
 }  // namespace
 
 // Does not reap the process: until it is reaped, the number of the rank's process group cannot be reused.
-void Attempt::NoteEnd(int i) {
+void Attempt::RecordEnd(int i) {
   Outcome& outcome = outcomes_[i];
   outcome.ended = true;
   outcome.time_ns = MonotonicNanos();
@@ -51,11 +51,11 @@ void Attempt::NoteEnd(int i) {
     outcome.failed = true;
     outcome.end.message = kEndedEarly;
   }
-  NoteReport(i);
+  RecordReport(i);
   if (outcome.failed)
     output_.WriteError(processes_[i].attempt, outcome.end.local_rank, TorchErrorOf(processes_[i].report));
   events_.RankEnded(processes_[i].attempt, outcome, processes_[i].started_ns);
-  watcher_.NoteEnd(outcome.end);
+  watcher_.OnEnd(outcome.end);
   if (outcome.told_to_end) return;
   const Failure failure = FailureOf(outcome);
   outcome.others_go_on = HoldsEarlyDeath(i, failure);
@@ -83,7 +83,7 @@ Failure Attempt::FailureOf(const Outcome& outcome) const {
   return failure;
 }
 
-void Attempt::NoteReport(int i) {
+void Attempt::RecordReport(int i) {
   Outcome& outcome = outcomes_[i];
   const std::optional<Report> report = ReadReport(processes_[i].report);
   if (!report && !outcome.failed && options_.require_report) {

@@ -86,7 +86,7 @@ void JobLink::Run() {
       break;
     }
     TakeView(view);
-    NoteReturn(view.reach.away);
+    RecordReturn(view.reach.away);
     if (view.leads && !AwaitsMembers(view)) {
       Lead(view);
     } else {
@@ -125,7 +125,7 @@ void JobLink::TakeView(const Rendezvous::View& view) {
   changed_.Set();
 }
 
-void JobLink::NoteReturn(bool away) {
+void JobLink::RecordReturn(bool away) {
   if (away) {
     members_until_ = absl::InfiniteFuture();
   } else if (members_until_ == absl::InfiniteFuture()) {

@@ -61,7 +61,7 @@ class JobLink {
   void PostPending();
   void TakeView(const Rendezvous::View& view);
   void Lead(const Rendezvous::View& view);
-  void NoteReturn(bool away);
+  void RecordReturn(bool away);
   bool AwaitsMembers(const Rendezvous::View& view);
   absl::Duration WaitTime(const Rendezvous::View& view) const;
   void Wait(absl::Duration time);

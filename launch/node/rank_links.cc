@@ -72,10 +72,10 @@ void RankLinks::Receive(int slot) {
       OnStays();
     } else if (message->kind == RankMessage::Kind::kProgress) {
       slots_.OnProgress(slot, message->step);
-      watcher_.NoteStep(slot, message->step, MonotonicNanos());
+      watcher_.OnStep(slot, message->step, MonotonicNanos());
       stall_watch_.OnStep(MonotonicNanos());
     } else if (message->kind == RankMessage::Kind::kStalls) {
-      watcher_.NoteStall(message->join.reason);
+      watcher_.OnStall(message->join.reason);
       stall_watch_.OnReport(message->join.reason, static_cast<int>(message->step), MonotonicNanos());
     } else if (message->kind == RankMessage::Kind::kFinished) {
       OnFinished(slot, message->all);
@@ -106,7 +106,7 @@ void RankLinks::OnFinished(int slot, bool all) {
 
 void RankLinks::OnReady(int slot, const RankMessage& message) {
   asked_ = true;
-  watcher_.NoteWaiting(slot, true);
+  watcher_.OnWaiting(slot, true);
   if (nodes_ == Nodes::kStatic) return OnStaticReady(slot, message.left);
   if (!next_master_.fd.valid()) HoldNextMaster();
   slots_.OnReady(slot, message.left, message.join);
@@ -128,7 +128,7 @@ void RankLinks::OnStaticReady(int slot, int64_t left) {
   generation.regroups = false;
   Send(slot, answer);
   links_[slot].owes_finish = true;
-  watcher_.NoteWaiting(slot, false);
+  watcher_.OnWaiting(slot, false);
 }
 
 void RankLinks::ReadAll() {
@@ -169,20 +169,20 @@ void RankLinks::SendOrder(int slot) {
 }
 
 void RankLinks::SendGeneration(int slot) {
-  if (std::exchange(told_, plan().generation) != plan().generation) NoteGeneration();
+  if (std::exchange(told_, plan().generation) != plan().generation) RecordGeneration();
   LauncherMessage message;
   message.generation = slots_.GenerationOf(slot);
-  watcher_.NoteWaiting(slot, false);
+  watcher_.OnWaiting(slot, false);
   links_[slot].owes_finish = true;
   const bool listens = message.generation.rank == 0 && message.generation.master_port == next_master_.port;
   Send(slot, message, listens ? next_master_.fd.get() : -1);
 }
 
 // The first process of this node is about to hear of the generation.
-void RankLinks::NoteGeneration() {
+void RankLinks::RecordGeneration() {
   std::vector<int> ranks;
   for (size_t slot = 0; slot < links_.size(); ++slot) ranks.push_back(slots_.place(static_cast<int>(slot)).rank);
-  watcher_.NoteRegroup(plan().generation, plan().restarts, ranks);
+  watcher_.OnRegroup(plan().generation, plan().restarts, ranks);
   stall_watch_.OnGeneration(MonotonicNanos());
 }
 
@@ -191,7 +191,7 @@ void RankLinks::HoldNextMaster() {
   absl::StatusOr<MasterSocket> master = nodes_ == Nodes::kOne ? ListenOnLoopback() : ListenOnAllAddresses();
   if (master.ok()) {
     next_master_ = *std::move(master);
-    slots_.NoteChange();
+    slots_.RecordChange();
   } else {
     status_ = master.status();
   }

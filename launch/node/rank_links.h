@@ -1,5 +1,5 @@
-// The launcher's ends of the control sockets of a node's ranks (launch/link), and what the job's leader has decided about
-// the ranks, as messages.
+// The launcher's ends of the control sockets of a node's ranks (launch/link), and what the job's leader has decided
+// about the ranks, as messages.
 
 #ifndef LOCKSTEP_LAUNCH_NODE_RANK_LINKS_H_
 #define LOCKSTEP_LAUNCH_NODE_RANK_LINKS_H_
@@ -37,8 +37,8 @@ class RankLinks {
 
   RankLinks(const NodeStart& place, const LaunchOptions& options, Nodes nodes);
 
-  // A new control socket for the next process of a slot (a local rank). Returns the process's end. ResourceExhausted: no
-  // descriptor is free.
+  // A new control socket for the next process of a slot (a local rank). Returns the process's end. ResourceExhausted:
+  // no descriptor is free.
   absl::StatusOr<UniqueFd> Open(int slot);
 
   // Where rank 0 listens, with kStatic.
@@ -104,7 +104,7 @@ class RankLinks {
   void Do(const NodeSlots::Action& action);
   void SendGeneration(int slot);
   void SendOrder(int slot);
-  void NoteGeneration();
+  void RecordGeneration();
   void HoldNextMaster();
 
   const NodeStart place_;

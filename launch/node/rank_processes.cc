@@ -74,13 +74,13 @@ void RankProcesses::Signal(int signal) const {
   for (const pid_t group : Groups()) kill(-group, signal);
 }
 
-void RankProcesses::TellToEnd(int signal) {
+void RankProcesses::SignalAll(int signal) {
   end_signal_ = signal;
   Signal(signal);
-  TellOrphans();
+  SignalOrphans();
 }
 
-void RankProcesses::TellOrphans() { launch::TellOrphans(options_.subreaper, Groups(), end_signal_, &told_); }
+void RankProcesses::SignalOrphans() { launch::SignalOrphans(options_.subreaper, Groups(), end_signal_, &told_); }
 
 void RankProcesses::Kill() {
   killing_ = true;

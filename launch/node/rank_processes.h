@@ -1,4 +1,5 @@
-// The processes of a node's ranks and all that these have started: in which order they end, and how all of them are ended.
+// The processes of a node's ranks and all that these have started: in which order they end, and how all of them are
+// ended.
 
 #ifndef LOCKSTEP_LAUNCH_NODE_RANK_PROCESSES_H_
 #define LOCKSTEP_LAUNCH_NODE_RANK_PROCESSES_H_
@@ -20,8 +21,8 @@ namespace lockstep::launch {
 
 class RankProcesses {
  public:
-  // The last process of a slot (a local rank). It is not reaped before EndGroup() or Reap(): until then, the number of its
-  // process group cannot be another one's.
+  // The last process of a slot (a local rank). It is not reaped before EndGroup() or Reap(): until then, the number of
+  // its process group cannot be another one's.
   struct Rank {
     Process process;
     UniqueFd report;
@@ -34,10 +35,11 @@ class RankProcesses {
 
   // Call it first. ResourceExhausted: no descriptor is free.
   absl::Status Open();
-  // The first process of the next slot, or the next one of a slot, after EndGroup(). ResourceExhausted: its end could not be
-  // noticed, so it was killed.
+  // The first process of the next slot, or the next one of a slot, after EndGroup(). ResourceExhausted: its end could
+  // not be noticed, so it was killed.
   absl::Status Add(int slot, Rank rank);
-  // Before another process takes the slot of one that has ended: kills what that one has left in its group, and reaps it.
+  // Before another process takes the slot of one that has ended: kills what that one has left in its group, and reaps
+  // it.
   void EndGroup(int slot);
 
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -51,9 +53,9 @@ class RankProcesses {
   // Signals the ranks' groups.
   void Signal(int signal) const;
   // Signals the ranks' groups, and all processes that have left the groups: at once, or when their parent has ended
-  // (TellOrphans()).
-  void TellToEnd(int signal);
-  void TellOrphans();
+  // (SignalOrphans()).
+  void SignalAll(int signal);
+  void SignalOrphans();
   // Kills all, also what starts from now on, whenever AreGone() is called.
   void Kill();
   // The pids of ranks that are stopped, and of what they have started in their groups.

@@ -27,7 +27,8 @@ class WaitLines {
   // `where` is the rendezvous. The job may form until `join_timeout` is over, and forms since `now_ns`.
   WaitLines(std::string where, absl::Duration join_timeout, int64_t now_ns);
 
-  // The job is seen, at first or after a change. It has `members` nodes, and `limits` are the ones that this node knows.
+  // The job is seen, at first or after a change. It has `members` nodes, and `limits` are the ones that this node
+  // knows.
   void OnJob(Wait wait, const NodeLimits& limits, int members, int64_t now_ns);
 
   // The rendezvous answers, or does not. One line when ranks must not run because nobody answers, and one when somebody

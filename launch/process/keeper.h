@@ -45,8 +45,8 @@ namespace lockstep::launch {
 // remove, or "". The process must not ignore SIGCHLD. ResourceExhausted: the system refuses a process.
 //
 // `on_killed` is called if one of the three processes was killed, once all that the ranks started has ended. It runs in
-// a child of the keeper, so it may load libraries and start threads. After 6 s the child is killed. An error is printed.
-// Null: nothing is called.
+// a child of the keeper, so it may load libraries and start threads. After 6 s the child is killed. An error is
+// printed. Null: nothing is called.
 absl::StatusOr<pid_t> ForkLauncher(int argc, char** argv, const std::string& cgroup,
                                    const std::function<absl::Status()>& on_killed = nullptr);
 

@@ -40,7 +40,7 @@ std::vector<UniqueFd> LiveStrays(pid_t subreaper, const std::vector<pid_t>& grou
   return strays;
 }
 
-void TellOrphans(pid_t subreaper, const std::vector<pid_t>& groups, int signal, std::set<pid_t>* told) {
+void SignalOrphans(pid_t subreaper, const std::vector<pid_t>& groups, int signal, std::set<pid_t>* told) {
   if (subreaper == 0) return;
   ForEachChild(subreaper, ProcessTree(), [&](pid_t pid, const UniqueFd& pidfd) {
     if (pid == getpid() || absl::c_linear_search(groups, getpgid(pid)) || !told->insert(pid).second) return;

@@ -23,7 +23,7 @@ std::vector<UniqueFd> LiveStrays(pid_t subreaper, const std::vector<pid_t>& grou
 // been told to end: it may end them in its own way, as a launcher that a rank has started does, and a second signal
 // would cut that short. Call it again when a process has ended. Stopped ones get SIGKILL, since they would handle any
 // other signal only after a SIGCONT.
-void TellOrphans(pid_t subreaper, const std::vector<pid_t>& groups, int signal, std::set<pid_t>* told);
+void SignalOrphans(pid_t subreaper, const std::vector<pid_t>& groups, int signal, std::set<pid_t>* told);
 
 // Sends SIGKILL to all that a signal to the groups does not reach.
 void KillStrays(pid_t subreaper, const std::vector<pid_t>& groups);

@@ -46,9 +46,9 @@ class Rendezvous {
   };
 
   struct View {
-    // Not OK: this agent cannot take part any more, and a later Look() says the same. Unavailable: nobody answers at the
-    // endpoint, or the connection was lost, for longer than the deadline. PermissionDenied: the secret is another one.
-    // The message names the endpoint.
+    // Not OK: this agent cannot take part any more, and a later Look() says the same. Unavailable: nobody answers at
+    // the endpoint, or the connection was lost, for longer than the deadline. PermissionDenied: the secret is another
+    // one. The message names the endpoint.
     absl::Status status;
     bool leads = false;
     Reach reach;
@@ -59,7 +59,8 @@ class Rendezvous {
 
   virtual ~Rendezvous() = default;
 
-  // Replaces this agent's text. The others see it until this agent leaves, dies, or is out of reach for the time to live.
+  // Replaces this agent's text. The others see it until this agent leaves, dies, or is out of reach for the time to
+  // live.
   virtual void Post(absl::string_view text) = 0;
 
   // Replaces the decision. Has no effect unless this agent leads when the text arrives.

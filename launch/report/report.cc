@@ -6,9 +6,9 @@ namespace lockstep::launch {
 
 bool ReportError(const absl::Status& status) { return !status.ok() && WriteReport(status); }
 
-void NoteFailureOfAnotherRank() { WriteTold(); }
+void RecordFailureOfAnotherRank() { WriteTold(); }
 
-void NoteErrorOfAnotherRank(const absl::Status& status) { WriteHeard(status.message()); }
+void RecordErrorOfAnotherRank(const absl::Status& status) { WriteHeard(status.message()); }
 
 void ForgetFailuresOfOtherRanks() { EraseNotes(); }
 

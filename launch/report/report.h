@@ -26,11 +26,11 @@ bool ReportError(const absl::Status& status);
 // Tells the launcher that this process's group has failed because of another rank. If this process then fails (by a
 // report, an exit code, or an uncaught exception), the launcher treats that as a consequence and looks for the cause
 // elsewhere. comm's process groups call it. Blocks for one write to a file in memory. Thread-safe.
-void NoteFailureOfAnotherRank();
+void RecordFailureOfAnotherRank();
 
-// Like NoteFailureOfAnotherRank(), for one error, after which this process may continue. If it later fails with an
+// Like RecordFailureOfAnotherRank(), for one error, after which this process may continue. If it later fails with an
 // error whose message contains that of `status`, the launcher attributes it to another rank.
-void NoteErrorOfAnotherRank(const absl::Status& status);
+void RecordErrorOfAnotherRank(const absl::Status& status);
 
 // Takes back both kinds of notes: this process has outlived the failures of other ranks, so its later errors are its
 // own. comm::InitProcessGroup calls it once a new group has formed and no failed one is left. Does nothing after

@@ -40,8 +40,8 @@ absl::StatusOr<UniqueFd> CreateReportFile();
 // The path under which a process of the same user opens this process's `fd`.
 std::string ReportPath(const UniqueFd& fd);
 
-// The rank's report. nullopt if it wrote none, or one in a format that is not known. The message is one line of printable
-// text.
+// The rank's report. nullopt if it wrote none, or one in a format that is not known. The message is one line of
+// printable text.
 std::optional<Report> ReadReport(const UniqueFd& fd);
 std::optional<Report> ParseReport(absl::string_view text);
 

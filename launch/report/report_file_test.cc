@@ -92,14 +92,14 @@ TEST_F(ReportTest, TellsAnErrorFromOneThatAnotherRankCaused) {
   EXPECT_FALSE(WasTold(file_));
   EXPECT_TRUE(ReportError(absl::DataLossError("record 7")));
   EXPECT_FALSE(ReadReport(file_)->consequence);
-  NoteFailureOfAnotherRank();
+  RecordFailureOfAnotherRank();
   EXPECT_EQ(ReadReport(file_)->message, "record 7");
   EXPECT_FALSE(ReadReport(file_)->consequence) << "it was told afterwards";
   EXPECT_TRUE(WasTold(file_));
 }
 
 TEST_F(ReportTest, IsWrittenAfterANoteToo) {
-  NoteFailureOfAnotherRank();
+  RecordFailureOfAnotherRank();
   EXPECT_FALSE(ReadReport(file_).has_value());
   EXPECT_TRUE(ReportError(absl::UnavailableError("rank 0 left")));
   EXPECT_FALSE(ReportError(absl::InternalError("a consequence")));
@@ -108,22 +108,22 @@ TEST_F(ReportTest, IsWrittenAfterANoteToo) {
 }
 
 TEST_F(ReportTest, KnowsAnErrorAgainThatAnotherRankHad) {
-  for (int i = 0; i < 10000; ++i) NoteErrorOfAnotherRank(absl::DataLossError("rank 0: record 7\nis damaged"));
+  for (int i = 0; i < 10000; ++i) RecordErrorOfAnotherRank(absl::DataLossError("rank 0: record 7\nis damaged"));
   EXPECT_TRUE(ReportError(absl::DataLossError("rank 1: loading: rank 0: record 7\nis damaged")));
   EXPECT_TRUE(ReadReport(file_)->consequence);
   EXPECT_FALSE(WasTold(file_));
 }
 
 TEST_F(ReportTest, AnErrorOfItsOwnStaysItsOwnThoughItHeardOfAnother) {
-  NoteErrorOfAnotherRank(absl::DataLossError("rank 0: record 7"));
+  RecordErrorOfAnotherRank(absl::DataLossError("rank 0: record 7"));
   EXPECT_TRUE(ReportError(absl::DataLossError("record 8")));
   EXPECT_FALSE(ReadReport(file_)->consequence);
   EXPECT_EQ(ReadReport(file_)->message, "record 8");
 }
 
 TEST_F(ReportTest, AProcessThatContinuesFailsForItself) {
-  NoteFailureOfAnotherRank();
-  NoteErrorOfAnotherRank(absl::DataLossError("record 7"));
+  RecordFailureOfAnotherRank();
+  RecordErrorOfAnotherRank(absl::DataLossError("record 7"));
   ForgetFailuresOfOtherRanks();
   EXPECT_FALSE(WasTold(file_));
   EXPECT_TRUE(ReportError(absl::DataLossError("record 7")));
@@ -131,7 +131,7 @@ TEST_F(ReportTest, AProcessThatContinuesFailsForItself) {
 }
 
 TEST_F(ReportTest, WhatAProcessHasReportedStays) {
-  NoteFailureOfAnotherRank();
+  RecordFailureOfAnotherRank();
   EXPECT_TRUE(ReportError(absl::DataLossError("record 7")));
   ForgetFailuresOfOtherRanks();
   EXPECT_TRUE(ReadReport(file_)->consequence);

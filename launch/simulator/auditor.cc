@@ -257,7 +257,7 @@ void Simulation::AuditTold(const Node& node, int slot) {
   }
 }
 
-void Simulation::NoteFailure(const Node& node, const Process& process, const Failure& failure) {
+void Simulation::RecordFailure(const Node& node, const Process& process, const Failure& failure) {
   // The leader may have counted it into the next generation.
   if (process.in == 0 || process.done) {
     failed_while_waiting_.insert(absl::StrCat("host host", node.index, ": ", failure.status.message()));
@@ -344,7 +344,7 @@ void Simulation::AuditComplete(const JobState& job) {
 }
 
 // Records the time when no process of the generation is left that may have to do its work again.
-void Simulation::NoteIfComplete(int64_t generation) {
+void Simulation::RecordIfComplete(int64_t generation) {
   const auto found = generations_.find(generation);
   if (found == generations_.end() || !found->second.passed || found->second.complete_ms >= 0) return;
   for (const auto& node : nodes_) {

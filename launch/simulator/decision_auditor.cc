@@ -1,4 +1,5 @@
-// The rules of simulation.h that look at one decision: who leaves it, why a generation ends, requests, limits and order.
+// The rules of simulation.h that look at one decision: who leaves it, why a generation ends, requests, limits and
+// order.
 
 #include <algorithm>
 #include <utility>

@@ -96,15 +96,15 @@ void Simulation::PostSlots(Node* node) {
   Post(node);
 }
 
-void Simulation::Obey(Node* node) {
+void Simulation::Apply(Node* node) {
   node->slots->OnRanks(node->steps->Ranks());
   for (const NodeSlots::Action& action : node->slots->Take()) {
     switch (action.kind) {
       case Kind::kGeneration:
-        TellGeneration(node, action.slot);
+        SendGeneration(node, action.slot);
         break;
       case Kind::kOrder:
-        TellOrder(node, action.slot);
+        SendOrder(node, action.slot);
         break;
       case Kind::kStart:
         AuditAfterWork(absl::StrCat(node->id, " starts a process"), node->slots->plan().generation);
@@ -120,12 +120,12 @@ void Simulation::Obey(Node* node) {
   }
   if (node->slots->has_rank_0() && node->slots->plan().master_port == node->link_port) {
     node->link_port = ++link_ports_;
-    node->slots->NoteChange();
+    node->slots->RecordChange();
   }
   PostSlots(node);
 }
 
-void Simulation::TellGeneration(Node* node, int slot) {
+void Simulation::SendGeneration(Node* node, int slot) {
   const RankPlan& ranks = node->slots->plan();
   AuditTold(*node, slot);
   Process& told = node->processes[slot];
@@ -168,7 +168,7 @@ bool Simulation::HaveAllDone(int64_t generation) {
 }
 
 // Few processes do not react in time.
-void Simulation::TellOrder(Node* node, int slot) {
+void Simulation::SendOrder(Node* node, int slot) {
   const RankPlan& ranks = node->slots->plan();
   if (ranks.order == RegroupOrder::kNow && Random(15) == 0) return;
   AfterIn(node, slot, Random(kLongestLeave), [this, node, slot, generation = ranks.generation](Process* process) {
@@ -181,7 +181,7 @@ void Simulation::FinishProcess(Node* node, int slot) {
   Trace(absl::StrCat("process ", process.id, " of ", node->id, " has done its work"));
   ++generations_[process.in].finished;
   process.done = true;
-  NoteIfComplete(process.in);
+  RecordIfComplete(process.in);
   node->slots->OnDone(slot, agrees_);
   PostSlots(node);
   AfterIn(node, slot, Random(8) == 0 ? Random(kSlowExit) : Random(kLongestExit),
@@ -209,8 +209,8 @@ void Simulation::FailProcess(Node* node, int slot) {
   failure.killed = Random(2) == 0;
   failure.status = EndOf(process.id, failure.killed);
   failure.time_ns = now() * 1000000 + ++failures_in_ms_;
-  NoteFailure(*node, process, failure);
-  NoteIfComplete(process.in);
+  RecordFailure(*node, process, failure);
+  RecordIfComplete(process.in);
   const bool is_early = node->slots->stays() && !node->slots->plan().formed;
   const bool goes_on = node->slots->OnEnd(slot, failure);
   if (is_early && goes_on != failure.killed) {

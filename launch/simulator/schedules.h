@@ -30,8 +30,8 @@ struct Level {
   static Schedule Random(int64_t seed);
   // Jobs in which nothing goes wrong but so many deaths.
   static std::vector<Schedule> Quiet(int size, int deaths);
-  // How often something is counted at least in a random schedule, and in one with a death, on average. A rule is only worth
-  // something if schedules get where it counts.
+  // How often something is counted at least in a random schedule, and in one with a death, on average. A rule is only
+  // worth something if schedules get where it counts.
   static std::map<std::string, double> LeastAtRandom();
   static std::map<std::string, double> LeastWithDeaths();
 };
@@ -46,7 +46,8 @@ struct Tally {
   std::string Text() const;
 };
 
-// Schedules whose seeds are `first` and the following. With `until_violation` the first one that breaks a rule is the last.
+// Schedules whose seeds are `first` and the following. With `until_violation` the first one that breaks a rule is the
+// last.
 Tally RunRandom(int64_t first, int64_t schedules, bool until_violation = false, bool trace = false);
 
 // Jobs of `least` to `most` nodes or ranks, in which one dies before each event.

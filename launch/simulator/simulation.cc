@@ -37,7 +37,7 @@ int64_t Simulation::Delay() {
 Simulation::Node* Simulation::Leader() { return leader_ < 0 ? nullptr : nodes_[leader_].get(); }
 
 // The agent that serves the others over TCP hears itself.
-bool Simulation::HearsStore(const Node& node) const {
+bool Simulation::ReachesStore(const Node& node) const {
   return node.alive && (!node.cut || (!config_.leader_can_change && node.index == leader_));
 }
 
@@ -142,14 +142,14 @@ void Simulation::Cut(Node* node) {
   if (!serves) After(kEviction, [this, node, epoch] { Evict(node, epoch); });
   // A launcher that is stopped for a while does not notice.
   node->knows_cut = !config_.leader_can_change || Random(2) == 0;
-  if (node->knows_cut && !serves) After(kAgentIsAway, [this, node, epoch] { NoteSilence(node, epoch); });
+  if (node->knows_cut && !serves) After(kAgentIsAway, [this, node, epoch] { RecordSilence(node, epoch); });
   if (!config_.leader_can_change) After(kAgentGivesUp, [this, node, epoch] { LoseRendezvous(node, epoch); });
   After(duration, [this, node] { Restore(node); });
   if (config_.leader_can_change || node->index != leader_) return;
   for (const auto& other : nodes_) {
     if (other.get() == node) continue;
     After(kAgentIsAway, [this, node, epoch, n = other.get(), e = other->epoch] {
-      if (node->epoch == epoch) NoteSilence(n, e);
+      if (node->epoch == epoch) RecordSilence(n, e);
     });
     After(kAgentGivesUp, [this, node, epoch, n = other.get(), e = other->epoch] {
       if (node->epoch == epoch) LoseRendezvous(n, e);
@@ -183,7 +183,7 @@ void Simulation::Restore(Node* node) {
 }
 
 // The agent ends its ranks, and tries to come back.
-void Simulation::NoteSilence(Node* node, int64_t epoch) {
+void Simulation::RecordSilence(Node* node, int64_t epoch) {
   if (node->epoch != epoch || !node->alive || node->returned || !node->steps) return;
   Trace(absl::StrCat(node->id, " knows that it is out of reach"));
   node->steps->OnReach(false);
@@ -308,7 +308,7 @@ void Simulation::StartRanks(Node* node, const NodeStart& start) {
   Post(node);
   if (config_.ranks_stay) {
     StartProcesses(node);
-    Obey(node);
+    Apply(node);
     return;
   }
   After(kRunTime + Random(3 * kSecond), [this, node, number] {

@@ -117,7 +117,7 @@ class Simulation : simulator::Engine {
   void Crash(Node* node);
   void Cut(Node* node);
   void Restore(Node* node);
-  void NoteSilence(Node* node, int64_t epoch);
+  void RecordSilence(Node* node, int64_t epoch);
   void LoseRendezvous(Node* node, int64_t since);
   void Signal(Node* node);
   void Drain(Node* node);
@@ -141,9 +141,9 @@ class Simulation : simulator::Engine {
   void AwaitSilence(Node* node, int slot, int64_t generation);
   std::vector<std::string> SilentHosts(const Node& node, int64_t process, int64_t generation);
   void PostSlots(Node* node);
-  void Obey(Node* node);
-  void TellGeneration(Node* node, int slot);
-  void TellOrder(Node* node, int slot);
+  void Apply(Node* node);
+  void SendGeneration(Node* node, int slot);
+  void SendOrder(Node* node, int slot);
   void TryToFinish(Node* node, int slot, int64_t generation);
   bool HaveAllDone(int64_t generation);
   void FinishProcess(Node* node, int slot);
@@ -168,9 +168,9 @@ class Simulation : simulator::Engine {
   void AuditComplete(const JobState& job);
   void AuditLeftOut(const JobState& job);
   void AuditCuts(int64_t generation);
-  void NoteIfComplete(int64_t generation);
+  void RecordIfComplete(int64_t generation);
   void AuditAfterWork(const std::string& what, int64_t generation);
-  void NoteFailure(const Node& node, const Process& process, const Failure& failure);
+  void RecordFailure(const Node& node, const Process& process, const Failure& failure);
   // Return whether the job's processes stay when one is killed, and when one exits.
   bool Stays(const JobState& job) const { return job.ranks.start == job.start && job.ranks.stays; }
   bool Formed(const JobState& job) const { return Stays(job) && job.ranks.formed; }
@@ -188,7 +188,7 @@ class Simulation : simulator::Engine {
   uint64_t StateNow() const;
 
   Node* Leader();
-  bool HearsStore(const Node& node) const;
+  bool ReachesStore(const Node& node) const;
   bool Reachable(const Node& node) const;
 
   const Config config_;

@@ -16,7 +16,7 @@ void Simulation::Post(Node* node) {
   ++messages_;
   After(Delay(), [this, node, number, state] {
     const bool host_is_cut = !config_.leader_can_change && Leader()->cut && node->index != leader_;
-    if (!(HearsStore(*node) || !node->alive) || node->returned || host_is_cut) return;
+    if (!(ReachesStore(*node) || !node->alive) || node->returned || host_is_cut) return;
     uint64_t& known = post_numbers_[node->id];
     if (number <= known) return;
     if (!node->alive && node->evicted) return;
@@ -39,7 +39,7 @@ bool Simulation::HasToldSuccess(int64_t generation) {
 
 void Simulation::Look() {
   Node* leader = Leader();
-  if (!leader || !HearsStore(*leader) || leader->returned) return;
+  if (!leader || !ReachesStore(*leader) || leader->returned) return;
   // As another agent reads it.
   if (!coordinator_) coordinator_.emplace(limits_, *DecodeJob(EncodeJob(decision_)), Now());
   Agents posts = posts_;
@@ -81,7 +81,7 @@ void Simulation::Broadcast() {
 
 void Simulation::DeliverDecision(Node* node) {
   const bool host_is_cut = !config_.leader_can_change && Leader()->cut && node->index != leader_;
-  if (!HearsStore(*node) || host_is_cut || node->returned || !node->steps || node->decision_seen == decisions_) return;
+  if (!ReachesStore(*node) || host_is_cut || node->returned || !node->steps || node->decision_seen == decisions_) return;
   node->decision_seen = decisions_;
   const AgentState before = node->steps->state();
   node->steps->OnJob(decision_);
@@ -89,7 +89,7 @@ void Simulation::DeliverDecision(Node* node) {
   const AgentState& after = node->steps->state();
   if (before.phase != after.phase || before.start != after.start) Post(node);
   AfterChange(node);
-  if (node->running && !node->ending && node->slots) Obey(node);
+  if (node->running && !node->ending && node->slots) Apply(node);
   const bool is_over = decision_.phase != JobPhase::kRunning || decision_.start != node->start;
   if (node->running && !node->ending && is_over) {
     Violation(absl::StrCat(node->id, " sees that its generation ends, and its ranks run on"));

@@ -15,8 +15,8 @@ bool IsCommand(const std::string& word);
 // The command that `word` may mean.
 std::optional<std::string> NearestCommand(const std::string& word);
 
-// Runs the command args[0] and returns the exit code of the process: 0; 1 if there is no such job, or it does not do what
-// it is asked; 2 for a mistake in the arguments.
+// Runs the command args[0] and returns the exit code of the process: 0; 1 if there is no such job, or it does not do
+// what it is asked; 2 for a mistake in the arguments.
 int RunCommand(const std::vector<std::string>& args);
 
 }  // namespace lockstep::launch

@@ -32,8 +32,8 @@ absl::StatusOr<std::string> AskLauncher(const std::string& folder, pid_t pid, co
 // Returns the job as its launcher reports it now.
 RunningJob LookAtJob(const std::string& folder, pid_t pid);
 
-// The launchers that are there, by their pids; only the one of `name` if that is the pid of one. All are asked at the same
-// time, so that stopped ones cost kAnswerTimeout together. Removes sockets of launchers that are gone.
+// The launchers that are there, by their pids; only the one of `name` if that is the pid of one. All are asked at the
+// same time, so that stopped ones cost kAnswerTimeout together. Removes sockets of launchers that are gone.
 // FailedPrecondition: there is none, and a folder where they could be is not as it must be.
 absl::StatusOr<std::vector<RunningJob>> FindJobs(const std::string& name = "");
 

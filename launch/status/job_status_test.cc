@@ -62,12 +62,12 @@ class Board {
 TEST(StatusBoard, FollowsTheRanks) {
   Board board(10 * kSecond);
   EXPECT_EQ(board.At(10 * kSecond).Status().phase, JobStatus::Phase::kForming);
-  board.At(12 * kSecond).NoteGeneration(SecondOfTwoNodes(), 2, 1);
-  board.At(13 * kSecond).NoteStart(Rank(0, 100));
-  board.At(14 * kSecond).NoteStart(Rank(1, 101));
+  board.At(12 * kSecond).OnGeneration(SecondOfTwoNodes(), 2, 1);
+  board.At(13 * kSecond).OnStart(Rank(0, 100));
+  board.At(14 * kSecond).OnStart(Rank(1, 101));
   RankFailure killed = Rank(1, 101);
   killed.signal = 9;
-  board.At(20 * kSecond).NoteEnd(killed);
+  board.At(20 * kSecond).OnEnd(killed);
   const JobStatus status = board.At(30 * kSecond).Status();
   EXPECT_EQ(status.phase, JobStatus::Phase::kRunning);
   EXPECT_EQ(status.running, absl::Seconds(20));
@@ -89,51 +89,51 @@ TEST(StatusBoard, FollowsTheRanks) {
 
 TEST(StatusBoard, ARankWaitsAndGoesOn) {
   Board board(0);
-  board.At(0).NoteGeneration(SecondOfTwoNodes(), 1, 0);
-  board.At(kSecond).NoteStart(Rank(0, 100));
-  board.At(2 * kSecond).NoteWaiting(0, true);
+  board.At(0).OnGeneration(SecondOfTwoNodes(), 1, 0);
+  board.At(kSecond).OnStart(Rank(0, 100));
+  board.At(2 * kSecond).OnWaiting(0, true);
   EXPECT_EQ(board.At(3 * kSecond).Status().ranks[0].state, State::kWaiting);
-  board.At(4 * kSecond).NoteWaiting(0, false);
+  board.At(4 * kSecond).OnWaiting(0, false);
   EXPECT_EQ(board.At(4 * kSecond).Status().ranks[0].state, State::kRunning);
-  board.At(5 * kSecond).NoteEnd(Rank(0, 100));
-  board.At(6 * kSecond).NoteWaiting(0, true);
+  board.At(5 * kSecond).OnEnd(Rank(0, 100));
+  board.At(6 * kSecond).OnWaiting(0, true);
   EXPECT_EQ(board.At(6 * kSecond).Status().ranks[0].state, State::kEnded);
 }
 
 TEST(StatusBoard, ShowsStepsUntilTheRanksStartAgain) {
   Board board(0);
-  board.At(0).NoteGeneration(SecondOfTwoNodes(), 2, 0);
-  board.At(0).NoteStart(Rank(0, 100));
-  for (int i = 0; i <= 4; ++i) board.At(i * kSecond).NoteStep(0, 2 * i, i * kSecond);
-  board.At(kSecond).NoteStep(7, 1, kSecond);  // there is no such rank
+  board.At(0).OnGeneration(SecondOfTwoNodes(), 2, 0);
+  board.At(0).OnStart(Rank(0, 100));
+  for (int i = 0; i <= 4; ++i) board.At(i * kSecond).OnStep(0, 2 * i, i * kSecond);
+  board.At(kSecond).OnStep(7, 1, kSecond);  // there is no such rank
   const JobStatus status = board.At(4 * kSecond).Status();
   EXPECT_EQ(status.ranks[0].step, 8);
   EXPECT_NEAR(*status.ranks[0].steps_per_second, 2, 1e-9);
   EXPECT_FALSE(status.ranks[1].step);
-  board.At(5 * kSecond).NoteGeneration(SecondOfTwoNodes(), 2, 0);
+  board.At(5 * kSecond).OnGeneration(SecondOfTwoNodes(), 2, 0);
   EXPECT_FALSE(board.At(5 * kSecond).Status().ranks[0].step);
 }
 
 TEST(StatusBoard, ShowsWhyRanksWaitWhileTheySaySoAndMakeNoStep) {
   Board board(0);
-  board.At(0).NoteGeneration(SecondOfTwoNodes(), 2, 0);
-  board.At(0).NoteStart(Rank(0, 100));
-  board.At(kSecond).NoteStep(0, 1, kSecond);
+  board.At(0).OnGeneration(SecondOfTwoNodes(), 2, 0);
+  board.At(0).OnStart(Rank(0, 100));
+  board.At(kSecond).OnStep(0, 1, kSecond);
   EXPECT_EQ(board.At(2 * kSecond).Status().stall, "");
-  board.At(40 * kSecond).NoteStall("rank 1 sleeps");
+  board.At(40 * kSecond).OnStall("rank 1 sleeps");
   EXPECT_EQ(board.At(55 * kSecond).Status().stall, "rank 1 sleeps");
   EXPECT_EQ(board.At(55 * kSecond).Status().ranks[0].since_step, absl::Seconds(54));
   EXPECT_EQ(board.At(56 * kSecond).Status().stall, "");
-  board.At(60 * kSecond).NoteStall("rank 1 sleeps");
-  board.At(61 * kSecond).NoteStep(0, 2, 61 * kSecond);
+  board.At(60 * kSecond).OnStall("rank 1 sleeps");
+  board.At(61 * kSecond).OnStep(0, 2, 61 * kSecond);
   EXPECT_EQ(board.At(61 * kSecond).Status().stall, "");
 }
 
 TEST(StatusBoard, ASpareHasNoRanks) {
   Board board(0);
-  board.At(0).NoteGeneration(SecondOfTwoNodes(), 2, 0);
-  board.At(kSecond).NoteSpare(5, 3);
-  board.At(2 * kSecond).NoteSpare(5, 3);
+  board.At(0).OnGeneration(SecondOfTwoNodes(), 2, 0);
+  board.At(kSecond).OnSpare(5, 3);
+  board.At(2 * kSecond).OnSpare(5, 3);
   const JobStatus status = board.At(3 * kSecond).Status();
   EXPECT_EQ(status.phase, JobStatus::Phase::kSpare);
   EXPECT_EQ(status.in_phase, absl::Seconds(2));

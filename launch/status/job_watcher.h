@@ -34,28 +34,29 @@ class JobWatcher {
   virtual int fd() { return -1; }
   virtual void Serve() {}
 
-  virtual void NotePhase(JobStatus::Phase /*phase*/) {}
-  virtual void NoteHosts(std::vector<HostStatus> /*hosts*/) {}  // NOLINT: who overrides it keeps them
+  virtual void OnPhase(JobStatus::Phase /*phase*/) {}
+  virtual void OnHosts(std::vector<HostStatus> /*hosts*/) {}  // NOLINT: who overrides it keeps them
   // How many hosts are ready while the job forms, if this launcher knows.
-  virtual void NoteReady(std::optional<int> /*hosts*/) {}
-  virtual void NoteTrouble(const std::string& /*trouble*/) {}
-  virtual void NoteLimits(int /*min_nodes*/, int /*max_nodes*/) {}
+  virtual void OnReady(std::optional<int> /*hosts*/) {}
+  virtual void OnTrouble(const std::string& /*trouble*/) {}
+  virtual void OnLimits(int /*min_nodes*/, int /*max_nodes*/) {}
 
   // The ranks of this node are about to start.
-  virtual void NoteGeneration(const NodeStart& /*generation*/, int /*ranks*/, int /*spares*/) {}
-  // Processes that stay (launch/link) make a new generation: ranks[i] is the rank of the process of local rank i, or -1.
-  virtual void NoteRegroup(int64_t /*generation*/, int /*restarts*/, const std::vector<int>& /*ranks*/) {}
+  virtual void OnGeneration(const NodeStart& /*generation*/, int /*ranks*/, int /*spares*/) {}
+  // Processes that stay (launch/link) make a new generation: ranks[i] is the rank of the process of local rank i, or
+  // -1.
+  virtual void OnRegroup(int64_t /*generation*/, int /*restarts*/, const std::vector<int>& /*ranks*/) {}
   // Other nodes run the ranks of this generation, and this node none.
-  virtual void NoteSpare(int64_t /*generation*/, int /*restarts*/) {}
+  virtual void OnSpare(int64_t /*generation*/, int /*restarts*/) {}
 
-  virtual void NoteStart(const RankFailure& /*rank*/) {}
-  virtual void NoteEnd(const RankFailure& /*rank*/) {}
+  virtual void OnStart(const RankFailure& /*rank*/) {}
+  virtual void OnEnd(const RankFailure& /*rank*/) {}
   // The rank waits, or goes on.
-  virtual void NoteWaiting(int /*local_rank*/, bool /*waiting*/) {}
+  virtual void OnWaiting(int /*local_rank*/, bool /*waiting*/) {}
   // `now_ns` is MonotonicNanos().
-  virtual void NoteStep(int /*local_rank*/, int64_t /*step*/, int64_t /*now_ns*/) {}
+  virtual void OnStep(int /*local_rank*/, int64_t /*step*/, int64_t /*now_ns*/) {}
   // A rank says why it waits for long. It says so again while it waits.
-  virtual void NoteStall(const std::string& /*why*/) {}
+  virtual void OnStall(const std::string& /*why*/) {}
 
   // From now on people can ask for this. Serve() calls the functions.
   virtual void Offer(JobRequests /*requests*/) {}  // NOLINT: the same

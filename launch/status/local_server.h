@@ -1,5 +1,5 @@
-// Answers lines of the same user's processes at a Unix socket. Nothing has a thread: the caller polls fd() together with
-// its other descriptors.
+// Answers lines of the same user's processes at a Unix socket. Nothing has a thread: the caller polls fd() together
+// with its other descriptors.
 //
 // No client can delay the caller or make it grow. There are at most 16 clients; further ones wait in the kernel. A line
 // has at most 1 KiB. A client has 5 s to say it and to read the answer; then its connection closes. If others may wait,

@@ -18,18 +18,18 @@ constexpr absl::Duration kStallIsFresh = absl::Seconds(15);
 StatusBoard::StatusBoard(JobStatus job, std::function<int64_t()> clock)
     : job_(std::move(job)), clock_(std::move(clock)), started_ns_(clock_()), phase_since_ns_(started_ns_) {}
 
-void StatusBoard::NotePhase(JobStatus::Phase phase) {
+void StatusBoard::OnPhase(JobStatus::Phase phase) {
   if (phase == job_.phase) return;
   job_.phase = phase;
   phase_since_ns_ = clock_();
 }
 
-void StatusBoard::NoteLimits(int min_nodes, int max_nodes) {
+void StatusBoard::OnLimits(int min_nodes, int max_nodes) {
   job_.min_nodes = min_nodes;
   job_.max_nodes = max_nodes;
 }
 
-void StatusBoard::NoteGeneration(const NodeStart& start, int ranks, int spares) {
+void StatusBoard::OnGeneration(const NodeStart& start, int ranks, int spares) {
   job_.phase = JobStatus::Phase::kRunning;
   phase_since_ns_ = clock_();
   job_.generation = start.number;
@@ -43,15 +43,15 @@ void StatusBoard::NoteGeneration(const NodeStart& start, int ranks, int spares) 
   }
 }
 
-void StatusBoard::NoteRegroup(int64_t generation, int restarts, const std::vector<int>& ranks) {
+void StatusBoard::OnRegroup(int64_t generation, int restarts, const std::vector<int>& ranks) {
   job_.generation = generation;
   job_.restarts = restarts;
   stall_.clear();
   for (size_t i = 0; i < ranks_.size(); ++i) ranks_[i].status.rank = i < ranks.size() ? ranks[i] : -1;
 }
 
-void StatusBoard::NoteSpare(int64_t generation, int restarts) {
-  NotePhase(JobStatus::Phase::kSpare);
+void StatusBoard::OnSpare(int64_t generation, int restarts) {
+  OnPhase(JobStatus::Phase::kSpare);
   job_.generation = generation;
   job_.restarts = restarts;
   ranks_.clear();
@@ -68,7 +68,7 @@ void StatusBoard::SetState(int local_rank, State state) {
   rank->since_ns = clock_();
 }
 
-void StatusBoard::NoteStart(const RankFailure& rank) {
+void StatusBoard::OnStart(const RankFailure& rank) {
   if (Rank* found = Find(rank.local_rank)) {
     const int known_rank = found->status.rank;
     *found = Rank();  // a process before this one may have ended
@@ -79,7 +79,7 @@ void StatusBoard::NoteStart(const RankFailure& rank) {
   SetState(rank.local_rank, State::kRunning);
 }
 
-void StatusBoard::NoteEnd(const RankFailure& rank) {
+void StatusBoard::OnEnd(const RankFailure& rank) {
   SetState(rank.local_rank, State::kEnded);
   if (Rank* found = Find(rank.local_rank)) {
     found->status.exit_code = rank.exit_code;
@@ -87,15 +87,15 @@ void StatusBoard::NoteEnd(const RankFailure& rank) {
   }
 }
 
-void StatusBoard::NoteWaiting(int local_rank, bool waiting) {
+void StatusBoard::OnWaiting(int local_rank, bool waiting) {
   SetState(local_rank, waiting ? State::kWaiting : State::kRunning);
 }
 
-void StatusBoard::NoteStep(int local_rank, int64_t step, int64_t now_ns) {
-  if (Rank* rank = Find(local_rank)) rank->rate.Note(step, now_ns);
+void StatusBoard::OnStep(int local_rank, int64_t step, int64_t now_ns) {
+  if (Rank* rank = Find(local_rank)) rank->rate.Record(step, now_ns);
 }
 
-void StatusBoard::NoteStall(const std::string& why) {
+void StatusBoard::OnStall(const std::string& why) {
   stall_ = why;
   stall_ns_ = clock_();
 }

@@ -26,19 +26,19 @@ class StatusBoard : public JobWatcher {
   StatusBoard(JobStatus job, std::function<int64_t()> clock);
 
   // Notes about a local rank that does not exist have no effect.
-  void NotePhase(JobStatus::Phase phase) override;
-  void NoteHosts(std::vector<HostStatus> hosts) override { job_.hosts = std::move(hosts); }
-  void NoteReady(std::optional<int> hosts) override { job_.ready = hosts; }
-  void NoteTrouble(const std::string& trouble) override { job_.trouble = trouble; }
-  void NoteLimits(int min_nodes, int max_nodes) override;
-  void NoteGeneration(const NodeStart& start, int ranks, int spares) override;
-  void NoteRegroup(int64_t generation, int restarts, const std::vector<int>& ranks) override;
-  void NoteSpare(int64_t generation, int restarts) override;
-  void NoteStart(const RankFailure& rank) override;
-  void NoteEnd(const RankFailure& rank) override;
-  void NoteWaiting(int local_rank, bool waiting) override;
-  void NoteStep(int local_rank, int64_t step, int64_t now_ns) override;
-  void NoteStall(const std::string& why) override;
+  void OnPhase(JobStatus::Phase phase) override;
+  void OnHosts(std::vector<HostStatus> hosts) override { job_.hosts = std::move(hosts); }
+  void OnReady(std::optional<int> hosts) override { job_.ready = hosts; }
+  void OnTrouble(const std::string& trouble) override { job_.trouble = trouble; }
+  void OnLimits(int min_nodes, int max_nodes) override;
+  void OnGeneration(const NodeStart& start, int ranks, int spares) override;
+  void OnRegroup(int64_t generation, int restarts, const std::vector<int>& ranks) override;
+  void OnSpare(int64_t generation, int restarts) override;
+  void OnStart(const RankFailure& rank) override;
+  void OnEnd(const RankFailure& rank) override;
+  void OnWaiting(int local_rank, bool waiting) override;
+  void OnStep(int local_rank, int64_t step, int64_t now_ns) override;
+  void OnStall(const std::string& why) override;
 
   JobStatus Status() const;
 

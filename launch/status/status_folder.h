@@ -21,8 +21,8 @@ std::string StatusFolder();
 // too, unless XDG_RUNTIME_DIR is a folder that is not the system's.
 std::vector<std::string> StatusFolders();
 
-// Opens `folder`; with `create` it is made if it is not there. It must be this user's, closed to others, and not a link.
-// NotFound: it is not there. FailedPrecondition: it is not as it must be, or cannot be made.
+// Opens `folder`; with `create` it is made if it is not there. It must be this user's, closed to others, and not a
+// link. NotFound: it is not there. FailedPrecondition: it is not as it must be, or cannot be made.
 absl::StatusOr<UniqueFd> OpenStatusFolder(const std::string& folder, bool create);
 
 // A path to `name` in the open folder that is short enough for the address of a socket, however long the folder's is.
@@ -35,8 +35,8 @@ pid_t PidOfSocket(absl::string_view name);
 // The pids whose sockets are in the folder, in order.
 std::vector<pid_t> SocketsIn(const UniqueFd& folder);
 
-// A stream that is connected to `path`, non-blocking. Invalid with errno: ECONNREFUSED if nobody listens any more, EAGAIN
-// if too many others wait.
+// A stream that is connected to `path`, non-blocking. Invalid with errno: ECONNREFUSED if nobody listens any more,
+// EAGAIN if too many others wait.
 UniqueFd ConnectTo(const std::string& path);
 
 // Removes the sockets of launchers that are gone.

@@ -18,8 +18,8 @@ struct TableSize {
 };
 
 // The lines about one job. Control characters in names are escaped. With `colours` there are escape sequences: for the
-// heads of the columns, for ranks that did not end well, and for the slowest rank. That is the one with the lowest step,
-// or of ranks at the same step the one that is more than a tenth slower than the fastest.
+// heads of the columns, for ranks that did not end well, and for the slowest rank. That is the one with the lowest
+// step, or of ranks at the same step the one that is more than a tenth slower than the fastest.
 std::vector<std::string> StatusTable(const JobStatus& status, const TableSize& size, bool colours);
 
 // One line for each job.

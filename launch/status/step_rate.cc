@@ -11,7 +11,7 @@ constexpr int64_t kSpacingNs = 100'000'000;
 
 }  // namespace
 
-void StepRate::Note(int64_t step, int64_t now_ns) {
+void StepRate::Record(int64_t step, int64_t now_ns) {
   if (!samples_.empty() && step < samples_.back().step) samples_.clear();
   if (!samples_.empty() && step == samples_.back().step) return;
   const size_t count = samples_.size();

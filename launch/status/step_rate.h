@@ -14,9 +14,9 @@ namespace lockstep::launch {
 
 class StepRate {
  public:
-  // The rank has reached `step` at `now_ns`, which never decreases. A step that is lower than the one before begins anew:
-  // the rank has gone back to a checkpoint.
-  void Note(int64_t step, int64_t now_ns);
+  // The rank has reached `step` at `now_ns`, which never decreases. A step that is lower than the one before begins
+  // anew: the rank has gone back to a checkpoint.
+  void Record(int64_t step, int64_t now_ns);
 
   // The last step; nullopt if there was none.
   std::optional<int64_t> step() const;

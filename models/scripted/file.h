@@ -36,8 +36,8 @@ struct LoadOptions {
 // Errors name `path`. NotFound, PermissionDenied: errors of the system. DataLoss: the file is damaged, or of another
 // kind, which is named. InvalidArgument: a directory; a file of torch.save, which has no code; a module without
 // parameters, as torch.jit.freeze makes it. NotFound: the module does not have script.method (the error lists its
-// methods). Unimplemented: a .pt2, safetensors or legacy (pre-1.6) file. Internal: LibTorch rejects the file, for example
-// because it uses an operator that is unknown here.
+// methods). Unimplemented: a .pt2, safetensors or legacy (pre-1.6) file. Internal: LibTorch rejects the file, for
+// example because it uses an operator that is unknown here.
 absl::StatusOr<ScriptModule> Load(absl::string_view path, const LoadOptions& options = {});
 
 struct SaveOptions {

@@ -161,8 +161,8 @@ void ScriptModuleImpl::TakeOverAssigned() {
   }
 }
 
-// A copy by deepcopy() would share the code's recorded runs with this module, and replicas that run at once would record
-// an arbitrary one of them.
+// A copy by deepcopy() would share the code's recorded runs with this module, and replicas that run at once would
+// record an arbitrary one of them.
 std::shared_ptr<torch::nn::Module> ScriptModuleImpl::clone(const std::optional<c10::Device>& device) const {
   std::stringstream bytes;
   module_->save(bytes);

@@ -14,7 +14,8 @@ namespace lockstep {
 
 std::vector<std::string> HookNames();
 
-// For one of HookNames(). "none": no hook. "power_sgd": of rank 4, from the second step on. Every rank of `group` must call it.
+// For one of HookNames(). "none": no hook. "power_sgd": of rank 4, from the second step on. Every rank of `group` must
+// call it.
 absl::StatusOr<ddp::CommunicationHook> HookNamed(const std::string& name, comm::ProcessGroup& group);
 
 }  // namespace lockstep

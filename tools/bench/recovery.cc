@@ -90,7 +90,7 @@ class Fifo {
     return Fifo(std::move(fifo));
   }
 
-  void NoteCommit(const elastic::World& world, int64_t step) const {
+  void RecordCommit(const elastic::World& world, int64_t step) const {
     const auto& generation = world.generation();
     const std::string line = absl::StrCat(getpid(), " ", generation.rank, " ", generation.world_size, " ",
                                           generation.number, " ", step, " ", FLAGS_batch, " ", MonotonicNanos(), "\n");
@@ -141,7 +141,7 @@ absl::Status Train() {
         optimizer.step();
         ++step;
         // Not after Commit(), which returns an error if the ranks regroup after the step.
-        fifo.NoteCommit(*world, step);
+        fifo.RecordCommit(*world, step);
       }));
     }
     return group->rank() == 0 ? WriteParameters(net->parameters()) : absl::OkStatus();

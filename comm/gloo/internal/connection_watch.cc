@@ -109,7 +109,7 @@ void ConnectionWatch::Run() {
     }
     silent = Silent();
   }
-  NoteSilentHost(silent);
+  RecordSilentHost(silent);
   on_silence_(absl::StrCat("host ", silent, " ", kDoesNotAnswer));
 }
 

@@ -30,8 +30,8 @@ std::map<int, ino_t> SocketsOf(const std::set<int>& loops);
 class ConnectionWatch {
  public:
   // `on_silence` is called once, on the watch's thread, if a host has answered nothing for 25 s, or for 15 s when Gloo
-  // connects to it: "host 10.0.0.3 does not answer this one; can the two reach each other?" ResourceExhausted: no thread
-  // can start.
+  // connects to it: "host 10.0.0.3 does not answer this one; can the two reach each other?" ResourceExhausted: no
+  // thread can start.
   static absl::StatusOr<std::unique_ptr<ConnectionWatch>> Start(const std::set<int>& before,
                                                                 std::function<void(const std::string&)> on_silence);
   ~ConnectionWatch();

@@ -318,7 +318,7 @@ c10::intrusive_ptr<c10d::Backend> MakeGlooBackend(const BackendContext& context)
     for (const int loop : before) loops.erase(loop);
     const std::string silent = connecting.Silent(now, SocketsOf(loops));
     if (silent.empty()) return;
-    NoteSilentHost(silent);
+    RecordSilentHost(silent);
     ThrowIfError(absl::UnavailableError(absl::StrCat("connecting: host ", silent, " ", kDoesNotAnswer)));
   });
   auto backend = c10::make_intrusive<GlooBackend>(context, std::move(*made), calls);

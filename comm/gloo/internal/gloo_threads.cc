@@ -22,7 +22,8 @@ namespace lockstep::comm::internal {
 namespace {
 
 // A thread inherits its creator's timer slack, and Gloo leaves it alone. So it can say whose thread it is: nanoseconds
-// from here on, a little more than Linux's default. Names are inherited too, but Gloo gives its own from LibTorch 2.15 on.
+// from here on, a little more than Linux's default. Names are inherited too, but Gloo gives its own from LibTorch 2.15
+// on.
 constexpr int kFirstSlack = 50001;
 constexpr int kSlacks = 10000;
 

@@ -132,7 +132,7 @@ class Meeting {
       LOCKSTEP_RETURN_IF_ERROR(options_.check());
       if (absl::Now() >= options_.deadline) return absl::DeadlineExceededError(absl::StrCat(what, " timed out"));
       if (absl::Now() >= answered_by) {
-        comm::internal::NoteSilentHost(host);
+        comm::internal::RecordSilentHost(host);
         return absl::UnavailableError(absl::StrCat(what, ": its host ", comm::internal::kDoesNotAnswer));
       }
     }

@@ -27,9 +27,9 @@ inline float FromBits(uint32_t bits) {
   return value;
 }
 
-// memcpy for results, which are rarely in a cache. x86's string instructions write whole cache lines without reading them
-// first: all-reducing 25 MiB in place takes a fifth less time. GCC makes them of memcpy, and clang calls the C library.
-// Sanitizers see a memcpy, as they do not look into assembly.
+// memcpy for results, which are rarely in a cache. x86's string instructions write whole cache lines without reading
+// them first: all-reducing 25 MiB in place takes a fifth less time. GCC makes them of memcpy, and clang calls the C
+// library. Sanitizers see a memcpy, as they do not look into assembly.
 inline void CopyOut(char* to, const void* from, size_t bytes) {
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   constexpr size_t kWorthIt = 512;  // they take some 30 cycles to start

@@ -49,7 +49,8 @@ absl::StatusOr<bool> Mail::Step() {
     moved |= found;
   }
   for (int from = 0; from < port_.size && AwaitsMessages(); ++from) {
-    // The mailbox of a rank from which nothing is awaited is not read: the first read of it would take a page of memory.
+    // The mailbox of a rank from which nothing is awaited is not read: the first read of it would take a page of
+    // memory.
     if (!SomeoneWaitsFor(from) && !(peers_[from] && peers_[from]->incoming.under_way)) continue;
     LOCKSTEP_ASSIGN_OR_RETURN(const bool read, StepIncoming(from));
     moved |= read;
@@ -73,7 +74,7 @@ bool Mail::StepOutgoing(int to) {
     message.moved_ += bytes;
     slot.published.store(piece + 1, std::memory_order_release);
     ++peer.next_sent;
-    port_.NoteNews();
+    port_.RecordNews();
     moved = true;
     if (message.moved_ < message.buffer_.bytes) continue;
     message.End(absl::OkStatus());
@@ -100,7 +101,7 @@ absl::StatusOr<bool> Mail::StepIncoming(int from) {
     incoming.moved += bytes;
     ++incoming.next_piece;
     mailbox.taken.store(incoming.next_piece, std::memory_order_release);
-    port_.NoteNews();
+    port_.RecordNews();
     moved = true;
     if (incoming.moved == incoming.bytes) FinishIncoming(from);
   }

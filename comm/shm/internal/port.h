@@ -65,8 +65,8 @@ class Port {
     news_ = true;
   }
 
-  // NoteNews() records that others may have something to do. TakeNews() returns whether they do since the last call.
-  void NoteNews() { news_ = true; }
+  // RecordNews() records that others may have something to do. TakeNews() returns whether they do since the last call.
+  void RecordNews() { news_ = true; }
   bool TakeNews() {
     const bool news = news_;
     news_ = false;

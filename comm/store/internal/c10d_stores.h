@@ -34,8 +34,8 @@ absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, UniqueFd listen_
 // the store answers. `count_as_worker`: a Python rank 0 waits for this connection among others before it continues.
 // `timeout` also limits each later call. While nothing has answered, calls `waiting` with the reason; it must own
 // everything it uses, and may be null. NotFound: the host is still unknown at the end. DeadlineExceeded: nothing
-// listens or answers. Unavailable: the server is not a store. The first error of `interruption`, which is asked until the
-// store answers, and may be null, is returned. `host_is_up`: Unavailable, if the host does not answer for 15 s.
+// listens or answers. Unavailable: the server is not a store. The first error of `interruption`, which is asked until
+// the store answers, and may be null, is returned. `host_is_up`: Unavailable, if the host does not answer for 15 s.
 absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_worker, absl::Duration timeout,
                                           std::function<void(absl::string_view why)> waiting = nullptr,
                                           const std::function<absl::Status()>& interruption = nullptr,

@@ -12,9 +12,9 @@
 namespace lockstep::comm::internal {
 
 // A prefix of `store` for a backend that is being made. A wait for a key ends within `longest_piece`, or within 250 ms
-// if it has just begun, once `failure` returns an error: a rank that failed or died never writes its keys. Waits, get(),
-// multiGet() and check() then throw StatusError. A waiting rank sends the store two requests for each piece. check({})
-// sends none, so a rank that waits for something else can call it often.
+// if it has just begun, once `failure` returns an error: a rank that failed or died never writes its keys. Waits,
+// get(), multiGet() and check() then throw StatusError. A waiting rank sends the store two requests for each piece.
+// check({}) sends none, so a rank that waits for something else can call it often.
 class GuardedStore : public c10d::PrefixStore {
  public:
   GuardedStore(std::string prefix, c10::intrusive_ptr<c10d::Store> store, std::function<absl::Status()> failure,

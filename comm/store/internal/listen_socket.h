@@ -9,8 +9,8 @@
 
 namespace lockstep::comm::internal {
 
-// A socket for a store's server, which blocks, from ListenOn(). FailedPrecondition: the port is in use. NotFound: the host
-// name is unknown.
+// A socket for a store's server, which blocks, from ListenOn(). FailedPrecondition: the port is in use. NotFound: the
+// host name is unknown.
 absl::StatusOr<UniqueFd> BindListenSocket(const std::string& host, int port);
 
 // NotFound: the host name is unknown. Blocks as long as the system's resolver does.

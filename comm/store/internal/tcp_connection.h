@@ -18,8 +18,8 @@ namespace lockstep::comm::internal {
 class TcpConnection {
  public:
   // Tries each address of `host` in turn. NotFound: the host is unknown. Unavailable, with the reason: nothing listens
-  // there. DeadlineExceeded: no address answers by the deadline, or in `limit` once they are known. ResourceExhausted: no
-  // free descriptors. The system's resolver may exceed the deadline.
+  // there. DeadlineExceeded: no address answers by the deadline, or in `limit` once they are known. ResourceExhausted:
+  // no free descriptors. The system's resolver may exceed the deadline.
   static absl::StatusOr<std::unique_ptr<TcpConnection>> Connect(const std::string& host, int port, absl::Time deadline,
                                                                 absl::Duration limit = absl::InfiniteDuration());
 

@@ -199,7 +199,7 @@ absl::StatusOr<c10::intrusive_ptr<TcpStoreClient>> TcpStoreClient::Connect(
     if (absl::IsResourceExhausted(connection.status())) return connection.status();
     if (absl::IsFailedPrecondition(connection.status())) return absl::UnavailableError(connection.status().message());
     if (host_is_up && absl::Now() - silent_since >= kMostSilence) {
-      NoteSilentHost(host);
+      RecordSilentHost(host);
       return absl::UnavailableError(absl::StrCat("its host ", kDoesNotAnswer));
     }
     const absl::Duration left = deadline - absl::Now();

@@ -35,9 +35,9 @@ class TcpStoreClient final : public c10d::Store {
  public:
   // Retries until the server answers, and meanwhile calls `waiting` repeatedly with the reason. `timeout`, at least 1
   // s, limits connecting and each later call. NotFound: the host is still unknown at the end. DeadlineExceeded: nothing
-  // answers in time. Unavailable: the server is not a store. If `interruption` is not null, it is asked about every 20 ms
-  // until the server answers, or every 1.5 s while its host does not, and its first error is returned. `host_is_up`: if the
-  // host does not answer for 15 s, the error is Unavailable.
+  // answers in time. Unavailable: the server is not a store. If `interruption` is not null, it is asked about every 20
+  // ms until the server answers, or every 1.5 s while its host does not, and its first error is returned. `host_is_up`:
+  // if the host does not answer for 15 s, the error is Unavailable.
   using Waiting = std::function<void(absl::string_view why)>;
   static absl::StatusOr<c10::intrusive_ptr<TcpStoreClient>> Connect(
       const std::string& host, int port, absl::Duration timeout, const Waiting& waiting = [](absl::string_view) {},

@@ -58,15 +58,15 @@ void Arbiter::Receive(int rank, const Frame& frame, Clock::time_point now) {
     case Frame::Type::kFarewell:
       return Leave(rank, frame);
     case Frame::Type::kTrouble:
-      return NoteTrouble(rank, frame, now);
+      return RecordTrouble(rank, frame, now);
     case Frame::Type::kTimeout:
       return Ask(frame, now);
     case Frame::Type::kLong:
-      return NoteLong(frame, now);
+      return RecordLong(frame, now);
     case Frame::Type::kHere:
-      return NoteAnswer(rank, frame);
+      return RecordAnswer(rank, frame);
     case Frame::Type::kAgree:
-      return NoteFingerprint(rank, frame, now);
+      return RecordFingerprint(rank, frame, now);
     case Frame::Type::kDecide:
       return Decide(static_cast<absl::StatusCode>(frame.code), frame.text, frame.rank);
     case Frame::Type::kFate:
@@ -107,7 +107,7 @@ const Arbiter::Member* Arbiter::LeaverBefore(int64_t sequence) const {
   return nullptr;
 }
 
-void Arbiter::NoteTrouble(int rank, const Frame& frame, Clock::time_point now) {
+void Arbiter::RecordTrouble(int rank, const Frame& frame, Clock::time_point now) {
   if (trouble_ && (IsAboutAnother(frame) || !IsAboutAnother(*trouble_))) return;
   const bool is_first = !trouble_;
   trouble_ = frame;
@@ -140,13 +140,13 @@ void Arbiter::Ask(const Frame& question, Clock::time_point now) {
   SendAll(ask);
 }
 
-void Arbiter::NoteLong(const Frame& frame, Clock::time_point now) {
+void Arbiter::RecordLong(const Frame& frame, Clock::time_point now) {
   if (inquiry_ || now < quiet_until_) return;
   quiet_until_ = now + std::min<Clock::duration>(kStallPause, std::chrono::milliseconds(frame.value) / 4);
   Ask(frame, now);
 }
 
-void Arbiter::NoteAnswer(int rank, const Frame& frame) {
+void Arbiter::RecordAnswer(int rank, const Frame& frame) {
   if (!inquiry_ || frame.value != inquiries_) return;
   members_[rank].answer = frame;
   const bool all = std::all_of(members_.begin(), members_.end(),
@@ -186,7 +186,7 @@ void Arbiter::ConcludeInquiry() {
   inquiry_.reset();
 }
 
-void Arbiter::NoteFingerprint(int rank, const Frame& frame, Clock::time_point now) {
+void Arbiter::RecordFingerprint(int rank, const Frame& frame, Clock::time_point now) {
   Agreement& agreement = agreements_[frame.sequence];
   agreement.ranks[frame.text].push_back(rank);
   ++agreement.said;

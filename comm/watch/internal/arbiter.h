@@ -23,7 +23,8 @@ constexpr auto kFatePatience = std::chrono::milliseconds(100);
 constexpr auto kTroublePatience = std::chrono::milliseconds(500);
 // How long an inquiry waits for answers.
 constexpr auto kInquiryPatience = std::chrono::milliseconds(1000);
-// How long after one inquiry into a call that lasts long the next one may come: several ranks ask at about the same time.
+// How long after one inquiry into a call that lasts long the next one may come: several ranks ask at about the same
+// time.
 constexpr auto kStallPause = std::chrono::seconds(5);
 // How long a mismatch waits for the fingerprints of the ranks that have not said theirs.
 constexpr auto kMismatchPatience = std::chrono::milliseconds(200);
@@ -73,11 +74,11 @@ class Arbiter {
   void Decide(absl::StatusCode code, const std::string& text, int origin = -1);
   void SendAll(const Frame& frame);
   void Leave(int rank, const Frame& farewell);
-  void NoteTrouble(int rank, const Frame& frame, Clock::time_point now);
+  void RecordTrouble(int rank, const Frame& frame, Clock::time_point now);
   void Ask(const Frame& question, Clock::time_point now);
-  void NoteLong(const Frame& frame, Clock::time_point now);
-  void NoteAnswer(int rank, const Frame& frame);
-  void NoteFingerprint(int rank, const Frame& frame, Clock::time_point now);
+  void RecordLong(const Frame& frame, Clock::time_point now);
+  void RecordAnswer(int rank, const Frame& frame);
+  void RecordFingerprint(int rank, const Frame& frame, Clock::time_point now);
 
   Clock::time_point TickJoining(Clock::time_point now);
   Clock::time_point TickLost(Clock::time_point now);

@@ -181,8 +181,9 @@ void Hub::Handle(uint64_t id, Clock::time_point now) {
   peers_.erase(found);
 }
 
-// Invalid, with errno, if there is none. If no descriptor is free, the oldest stranger is closed, since the newcomer may be a rank. But a
-// recent connection may be a rank's too, and prove it in a moment. Then accepting waits, as for memory.
+// Invalid, with errno, if there is none. If no descriptor is free, the oldest stranger is closed, since the newcomer
+// may be a rank. But a recent connection may be a rank's too, and prove it in a moment. Then accepting waits, as for
+// memory.
 UniqueFd Hub::AcceptOne(Clock::time_point now) {
   while (true) {
     UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));

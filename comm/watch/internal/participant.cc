@@ -73,7 +73,7 @@ bool Participant::FallBackIfDue(const Lock& lock, Clock::time_point now) {
   return true;
 }
 
-void Participant::NoteFarewell(const Lock& lock, const Frame& frame) {
+void Participant::RecordFarewell(const Lock& lock, const Frame& frame) {
   if (frame.rank < 0 || frame.rank >= static_cast<int>(ranks_.size())) return;
   if (!leaver_ || frame.sequence < leaver_->sequence) leaver_ = frame;
   if (frame.rank != hub_) return;
@@ -99,7 +99,7 @@ void Participant::Deliver(const Frame& frame) {
         changed_.notify_all();
         break;
       case Frame::Type::kFarewell:
-        NoteFarewell(lock, frame);
+        RecordFarewell(lock, frame);
         break;
       case Frame::Type::kAsk:
         answer = AnswerTo(frame);

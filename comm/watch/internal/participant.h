@@ -84,7 +84,7 @@ class Participant {
   absl::Status AwaitCause(Lock& lock);
   // Sends `frame`, and returns the group's first cause, which is `fallback` if the hub does not answer.
   absl::Status Inquire(const Frame& frame, Clock::duration patience, Cause fallback, const absl::Status* own);
-  void NoteFarewell(const Lock& lock, const Frame& frame);
+  void RecordFarewell(const Lock& lock, const Frame& frame);
   Frame AnswerTo(const Frame& question) const;
   std::string OperationOf(int64_t sequence) const;
   bool NeedsLeaver(const Lock&) const;

@@ -13,7 +13,8 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Virtual time: `call(second)` is the last call begun, and `ended(second)` the last one ended. The seconds of the words.
+// Virtual time: `call(second)` is the last call begun, and `ended(second)` the last one ended. The seconds of the
+// words.
 template <typename Call, typename Ended>
 std::vector<int> SecondsOfWords(int until, Call call, Ended ended) {
   StallClock clock(seconds(30));

@@ -66,7 +66,8 @@ WatchOptions OptionsOver(Store* store, int rank, std::vector<RankIdentity> ranks
   return options;
 }
 
-// Connected watches of threads of this process, one for each rank. `change` may change its options. Ends the process if they do not connect.
+// Connected watches of threads of this process, one for each rank. `change` may change its options. Ends the process if
+// they do not connect.
 std::vector<std::unique_ptr<Watch>> ConnectThreads(
     int size, Layout layout = {}, const std::function<void(int rank, WatchOptions* options)>& change = nullptr);
 

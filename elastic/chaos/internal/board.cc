@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<Board>> Board::Open(const std::string& path) { re
 Board::~Board() { munmap(shared_, sizeof(Shared)); }
 
 // The first note of the highest value stays.
-void Board::Note(std::atomic<uint64_t>* word, int64_t value) {
+void Board::Record(std::atomic<uint64_t>* word, int64_t value) {
   const uint64_t us = static_cast<uint64_t>(MonotonicNanos() - shared_->start_ns) / 1000;
   const uint64_t bits = static_cast<uint64_t>(value) & kValueMask;
   uint64_t before = *word;
@@ -87,7 +87,7 @@ void Board::Enter(int slot, int64_t generation, int rank, int world_size) {
   mine.rank = rank;
   mine.generation = generation;
   mine.stage = static_cast<int32_t>(Stage::kTrains);
-  if (generation < kMostGenerations) Note(&shared_->generations[generation], world_size);
+  if (generation < kMostGenerations) Record(&shared_->generations[generation], world_size);
   Raise(&shared_->generation, generation);
 }
 
@@ -100,13 +100,13 @@ Order Board::TakeOrder(int slot, pid_t pid) {
   return static_cast<Order>(order & ((1 << kOrderBits) - 1));
 }
 
-void Board::NoteBegin(int64_t step) {
+void Board::RecordBegin(int64_t step) {
   if (step < kMostSteps) ++shared_->begun[step];
 }
 
-void Board::NoteCommit(int64_t step, int64_t generation) {
+void Board::RecordCommit(int64_t step, int64_t generation) {
   if (step < shared_->steps) ++shared_->undone;
-  if (step < kMostSteps) Note(&shared_->commits[step], generation);
+  if (step < kMostSteps) Record(&shared_->commits[step], generation);
   Raise(&shared_->steps, step);
 }
 

@@ -60,9 +60,9 @@ class Board {
   // The order to this process, which is then gone.
   Order TakeOrder(int slot, pid_t pid);
   // For rank 0, when it begins a step.
-  void NoteBegin(int64_t step);
+  void RecordBegin(int64_t step);
   // Call it when the step has been applied.
-  void NoteCommit(int64_t step, int64_t generation);
+  void RecordCommit(int64_t step, int64_t generation);
 
   // For the program that hurts.
   void Give(int slot, pid_t pid, Order order);
@@ -87,7 +87,7 @@ class Board {
 
   explicit Board(Shared* shared) : shared_(shared) {}
   static absl::StatusOr<std::unique_ptr<Board>> Map(const std::string& path, int flags);
-  void Note(std::atomic<uint64_t>* word, int64_t value);
+  void Record(std::atomic<uint64_t>* word, int64_t value);
   Moment Read(const std::atomic<uint64_t>& word) const;
 
   Shared* const shared_;

@@ -56,7 +56,7 @@ std::string EndingText(const Ending& ending) {
                       " after ", absl::FormatDuration(ending.delay));
 }
 
-absl::StatusOr<bool> HurtEnding(const Ending& ending, int64_t last, Job* job, StepWatch* watch) {
+absl::StatusOr<bool> DisturbEnding(const Ending& ending, int64_t last, Job* job, StepWatch* watch) {
   Board& board = job->board();
   LOCKSTEP_RETURN_IF_ERROR(watch->Await("the first step", kTraining, [&] { return board.steps() > 0; }));
   const Board::Place& place = board.place(ending.slot);

@@ -37,7 +37,7 @@ std::string EndingText(const Ending& ending);
 
 // Hurts a job that ends after `last` steps, and waits for its end. Returns whether the process still ran then. Errors:
 // the job ends with another exit code than it should, a step is missing or was begun again, or a launcher does not end.
-absl::StatusOr<bool> HurtEnding(const Ending& ending, int64_t last, Job* job, StepWatch* watch);
+absl::StatusOr<bool> DisturbEnding(const Ending& ending, int64_t last, Job* job, StepWatch* watch);
 
 }  // namespace lockstep::elastic::chaos::internal
 

@@ -42,7 +42,8 @@ TEST(FaultSchedule, IsTheSameForTheSameSeed) {
   EXPECT_NE(Text(Faults(7, 200)), Text(Faults(8, 200)));
 }
 
-// The first faults of seed 1 with one host, as they were when this test was written: a seed in a report must say the same later.
+// The first faults of seed 1 with one host, as they were when this test was written: a seed in a report must say the
+// same later.
 TEST(FaultSchedule, IsTheSameOnEveryMachine) {
   std::vector<FaultKind> of_ranks;
   for (const FaultKind kind : AllFaultKinds()) {

@@ -110,13 +110,13 @@ absl::Status Injector::Carry(const Fault& fault, const std::vector<Target>& targ
     case FaultKind::kStopTooLong:
       return Stop(fault, targets, done);
     case FaultKind::kExit0:
-      return Tell(targets[0], Order::kExit0, done);
+      return Send(targets[0], Order::kExit0, done);
     case FaultKind::kExit1:
-      return Tell(targets[0], Order::kExit1, done);
+      return Send(targets[0], Order::kExit1, done);
     case FaultKind::kThrow:
-      return Tell(targets[0], Order::kThrow, done);
+      return Send(targets[0], Order::kThrow, done);
     case FaultKind::kOutOfMemory:
-      return Tell(targets[0], Order::kAllocate, done);
+      return Send(targets[0], Order::kAllocate, done);
     case FaultKind::kFewDescriptors:
       targets[0].victim.TakeDescriptors();
       Hit(targets[1], SIGKILL, done);
@@ -204,7 +204,7 @@ absl::Status Injector::Stop(const Fault& fault, const std::vector<Target>& targe
   return absl::OkStatus();
 }
 
-absl::Status Injector::Tell(const Target& target, Order order, Injected* done) {
+absl::Status Injector::Send(const Target& target, Order order, Injected* done) {
   Board::Place& place = job_.board().place(target.member.slot);
   done->victim = absl::StrCat("rank ", target.member.rank);
   done->pid = target.member.pid;

@@ -73,7 +73,7 @@ class Injector {
   absl::Status HitAgain(const Fault& fault, const Target& target, Injected* done);
   absl::Status HitBeside(const Fault& fault, const std::vector<Target>& targets, Injected* done);
   absl::Status Stop(const Fault& fault, const std::vector<Target>& targets, Injected* done);
-  absl::Status Tell(const Target& target, Order order, Injected* done);
+  absl::Status Send(const Target& target, Order order, Injected* done);
   absl::Status FillDevShm(const Target& target, Injected* done);
   absl::Status LetSleep(const Target& target, Injected* done);
   absl::Status AwaitWhole();

@@ -30,7 +30,7 @@ absl::Status Injector::LetSleep(const Target& target, Injected* done) {
   const std::string asleep = absl::StrCat("rank ", target.member.rank, " (host ");
   const std::string line = "no step for 3";
   const int before = job_.CountLines(line);
-  LOCKSTEP_RETURN_IF_ERROR(Tell(target, Order::kSleep, done));
+  LOCKSTEP_RETURN_IF_ERROR(Send(target, Order::kSleep, done));
   if (!job_.replaces_stalled()) {
     done->generation = 0;
     const int64_t until_ns = done->ns + int64_t{kSleepSeconds} * 1'000'000'000;
@@ -52,8 +52,8 @@ absl::Status Injector::AwaitWhole() {
   return watch_.Await("all ranks train", kAllTrain, is_whole);
 }
 
-// The others go on without a host. When packets arrive again, its launcher is started again, as it would wait for a minute
-// and longer.
+// The others go on without a host. When packets arrive again, its launcher is started again, as it would wait for a
+// minute and longer.
 absl::StatusOr<Injected> Injector::Cut(const Fault& fault) {
   LOCKSTEP_RETURN_IF_ERROR(AwaitWhole());
   Injected done;

@@ -17,8 +17,9 @@ enum class Rendezvous { kEtcd, kTcp };
 
 class Meeting {
  public:
-  // One etcd, with its data in `folder`, on ports that were free. It ends with the object. NotFound: there is no etcd. With
-  // `network`, which must outlive the object, etcd is on its host 0, and host `number` of the job on the one after it.
+  // One etcd, with its data in `folder`, on ports that were free. It ends with the object. NotFound: there is no etcd.
+  // With `network`, which must outlive the object, etcd is on its host 0, and host `number` of the job on the one after
+  // it.
   static absl::StatusOr<std::unique_ptr<Meeting>> Start(Rendezvous rendezvous, const std::string& folder,
                                                         const comm::testing::NetworkHosts* network);
 

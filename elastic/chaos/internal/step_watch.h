@@ -30,7 +30,8 @@ class StepWatch {
   // The time of the first step after `after_ns` in a generation above `generation`. Errors as of Await().
   absl::StatusOr<int64_t> AwaitStep(int64_t after_ns, int64_t generation);
 
-  // The longest time without a step from `begin_ns` to the last step. Looks only at steps that the last call has not seen.
+  // The longest time without a step from `begin_ns` to the last step. Looks only at steps that the last call has not
+  // seen.
   absl::Duration LongestPauseSince(int64_t begin_ns);
 
   absl::Status Check();

@@ -71,7 +71,7 @@ void Allocate() {
   for (;;) at::ones({int64_t{1} << 24}).add_(1);
 }
 
-void Obey(Board* board, int slot) {
+void Apply(Board* board, int slot) {
   switch (board->TakeOrder(slot, getpid())) {
     case Order::kNone:
       return;
@@ -145,10 +145,10 @@ class Training {
   }
 
   absl::Status Step(ddp::DistributedDataParallel<Net>* ddp, sampler::VirtualRankSampler* sampler, bool is_first) {
-    if (world_->generation().rank == 0) board_.NoteBegin(step_ + 1);
+    if (world_->generation().rank == 0) board_.RecordBegin(step_ + 1);
     LOCKSTEP_RETURN_IF_ERROR(Place(sampler, is_first));
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
-      Obey(&board_, slot_);
+      Apply(&board_, slot_);
       optimizer_.zero_grad();
       for ([[maybe_unused]] const int virtual_rank : ddp->VirtualRanks(step_)) {
         const std::vector<size_t> places = *sampler->next(kBatch);
@@ -159,7 +159,7 @@ class Training {
     return world_->Commit([&] {
       optimizer_.step();
       ++step_;
-      board_.NoteCommit(step_, world_->generation().number);
+      board_.RecordCommit(step_, world_->generation().number);
     });
   }
 

@@ -307,8 +307,8 @@ void Simulation::AuditLeave(Process* process, const absl::Status& status, const 
     Violation(absl::StrCat("slot ", process->slot, ends ? " does not end" : " ends", ": ", status.message()));
 }
 
-// The failure that the process's generation must count: of the processes that its reason names by their ids, or else the
-// first error with which a member has left the one before.
+// The failure that the process's generation must count: of the processes that its reason names by their ids, or else
+// the first error with which a member has left the one before.
 std::optional<CountedFailure> Simulation::FailureBefore(const Process& process) const {
   const Generation& generation = *generations_.at(process.generation);
   const std::string& reason = generation.reason;

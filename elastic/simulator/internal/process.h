@@ -38,8 +38,8 @@ inline constexpr int kMostBarren = 10;
 inline constexpr char kNotStarted[] = "not started";  // a process failed before the first generation
 inline constexpr char kBarren[] = "generations ended before they completed a step";
 
-// The state after one more step. A state is a hash of the steps in their order, so a step shows that is missing, that was
-// applied twice or in another order.
+// The state after one more step. A state is a hash of the steps in their order, so a step shows that is missing, that
+// was applied twice or in another order.
 inline uint64_t Applied(uint64_t state, int64_t step) {
   return state * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(step);
 }

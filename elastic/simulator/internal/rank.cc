@@ -70,7 +70,7 @@ void Simulation::Leave(Process* process, const absl::Status& status) {
   Trace(absl::StrCat("slot ", process->slot, " leaves generation ", process->generation, " with ",
                      process->steps.commits(), ": ", departure.reason));
   AuditLeave(process, status, departure);
-  if (departure.failure) TellOthers(*process, "the group failed: " + departure.reason);
+  if (departure.failure) NotifyOthers(*process, "the group failed: " + departure.reason);
   if (departure.kind == Departure::Kind::kEnd)
     return status.ok() ? Finish(process) : Die(process, "exited with code 1");
   if (departure.kind == Departure::Kind::kEndJob) process->verdict = departure.reason;
@@ -90,7 +90,7 @@ void Simulation::Learn(Process* process, const std::string& why) {
   });
 }
 
-void Simulation::TellOthers(const Process& process, const std::string& why) {
+void Simulation::NotifyOthers(const Process& process, const std::string& why) {
   for (Process* const other : In(process).members) {
     AfterIn(other, Random(kNotice), [this, other, why, number = process.generation] {
       if (other->generation == number) Learn(other, why);
@@ -327,12 +327,12 @@ void Simulation::Finish(Process* process) {
   process->finished_in = std::exchange(process->generation, 0);
   process->done = died_ = true;  // its state is not needed any more
   After(Random(kMs), [this] {
-    if (!over_) HearDone();
+    if (!over_) OnDone();
   });
   const int64_t exit_us = Random(8) == 0 ? Random(3 * kLeaveTimeout) : Random(50 * kMs);
   AfterIn(process, exit_us, [this, process] {
     if (config_.faults > 0 && Random(10) == 0) return Die(process, kHows[Random(4)]);
-    HearDone();
+    OnDone();
     process->alive = false;
     process->is_done = true;
     node_->OnEnd(process->slot, {});
@@ -340,7 +340,7 @@ void Simulation::Finish(Process* process) {
 }
 
 // Handles the reports that processes sent before they ended, before their ends.
-void Simulation::HearDone() {
+void Simulation::OnDone() {
   for (Process* const process : slots_) {
     if (!process->done || process->has_done) continue;
     process->has_done = true;

@@ -118,7 +118,7 @@ void Simulation::Decide() {
   membership_->Update({{"", agent_}}, {}, Now());
   AuditDecision(before);
   if (plan().stays) node_->OnRanks({plan(), 0});
-  for (const NodeSlots::Action& action : node_->Take()) Obey(action);
+  for (const NodeSlots::Action& action : node_->Take()) Apply(action);
   if (plan().generation != before.generation) Begin();
   if (membership_->finished()) return End("success");
   if (plan().ending) return EndForFailure(*plan().ending);
@@ -165,7 +165,7 @@ void Simulation::Begin() {
   generations_[number] = std::move(generation);
 }
 
-void Simulation::Obey(const NodeSlots::Action& action) {
+void Simulation::Apply(const NodeSlots::Action& action) {
   Process* const process = slots_[action.slot];
   switch (action.kind) {
     case Kind::kGeneration:
@@ -176,7 +176,7 @@ void Simulation::Obey(const NodeSlots::Action& action) {
               });
       break;
     case Kind::kOrder:
-      TellOrder(process);
+      SendOrder(process);
       break;
     case Kind::kStart:
       AuditStart(*process);
@@ -193,7 +193,7 @@ void Simulation::Obey(const NodeSlots::Action& action) {
   }
 }
 
-void Simulation::TellOrder(Process* process) {
+void Simulation::SendOrder(Process* process) {
   const bool now = plan().order == launch::RegroupOrder::kNow;
   AfterIn(process, Random(2 * kMs), [this, process, number = plan().generation, now] {
     if (!now) process->regroups_in = std::max(process->regroups_in, number);
@@ -214,7 +214,7 @@ void Simulation::Die(Process* process, const std::string& how) {
   deaths_[process->id] = KindOf(how);
   process->died_us = now();
   process->killed = absl::StrContains(how, "killed") && how != kDidNotLeave;
-  if (process->generation != 0) TellOthers(*process, "the group failed");
+  if (process->generation != 0) NotifyOthers(*process, "the group failed");
   for (const auto& [number, generation] : generations_) {
     if (std::count(generation->members.begin(), generation->members.end(), process) > 0) generation->failed = true;
   }
@@ -225,13 +225,13 @@ void Simulation::Die(Process* process, const std::string& how) {
   cause.time_ns = now() * 1000;
   if (KindOf(how)) cause.own = launch::StepFailure{-1, process->facts.rank, how};
   After(Random(kReport), [this, process, cause] {
-    if (!over_) HearFailure(process, cause);
+    if (!over_) OnFailure(process, cause);
   });
 }
 
 // The launcher does.
-void Simulation::HearFailure(Process* process, const launch::Failure& cause) {
-  HearDone();
+void Simulation::OnFailure(Process* process, const launch::Failure& cause) {
+  OnDone();
   process->failed_us = now();
   if (!process->was_ready) ++process->failed_starts;
   const bool has_done_now = process->has_done && process->finished_in == plan().generation;

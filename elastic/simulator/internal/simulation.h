@@ -1,6 +1,6 @@
-// A training with elastic::World on one node, in virtual time: the launcher's decisions (Membership, NodeSlots) and World's
-// (rank_steps.h, healing_plan.h), with ranks, collectives, messages, the clock and all failures from one seed. A seed
-// replays exactly.
+// A training with elastic::World on one node, in virtual time: the launcher's decisions (Membership, NodeSlots) and
+// World's (rank_steps.h, healing_plan.h), with ranks, collectives, messages, the clock and all failures from one seed.
+// A seed replays exactly.
 //
 //   Simulation::Config config;
 //   config.seed = 7;
@@ -88,10 +88,10 @@ class Simulation : launch::simulator::Engine {
   void Start(int slot);
   void Decide();
   void AuditDecision(const launch::RankPlan& before);
-  void Obey(const launch::NodeSlots::Action& action);
-  void TellOrder(Process* process);
+  void Apply(const launch::NodeSlots::Action& action);
+  void SendOrder(Process* process);
   void Begin();
-  void HearFailure(Process* process, const launch::Failure& cause);
+  void OnFailure(Process* process, const launch::Failure& cause);
   void Die(Process* process, const std::string& how);
   bool MayEndJob(const Process& process) const;
   void End(const std::string& result);
@@ -104,7 +104,7 @@ class Simulation : launch::simulator::Engine {
   void Leave(Process* process, const absl::Status& status);
   void LeaveBroken(Process* process);
   void Learn(Process* process, const std::string& why);
-  void TellOthers(const Process& process, const std::string& why);
+  void NotifyOthers(const Process& process, const std::string& why);
   int64_t ErrorIn(Process* process);
   absl::Status ErrorOf(int64_t error) const;
   void Enter(Process* process, int64_t fact, Then then);
@@ -163,7 +163,7 @@ class Simulation : launch::simulator::Engine {
   size_t MostRanks() const;
   bool HasFinished() const;  // a rank, as the launcher knows
   bool IsComplete() const;   // the same: nothing is left to do
-  void HearDone();
+  void OnDone();
 
   const Config config_;
   launch::AgentState agent_;  // what the launcher says of its node

@@ -1,4 +1,5 @@
-// Trains one step on two ranks in a program that uses protobuf, its own Abseil and its own glog beside Lockstep. It prints
+// Trains one step on two ranks in a program that uses protobuf, its own Abseil and its own glog beside Lockstep. It
+// prints
 //
 //   2 ranks after "step 1 of mixed_libraries": weight 0.5, saved
 //

@@ -13,8 +13,8 @@ namespace lockstep::examples::testing {
 std::string DigestOf(const std::string& path);
 
 // Runs `command` on two hosts in network namespaces, with `ranks` ranks on each. Returns the output of both. Sets
-// `*code` to the exit code of the first host, and reports a test failure if the second's differs. The test's environment
-// needs LAUNCH, the path of the launcher.
+// `*code` to the exit code of the first host, and reports a test failure if the second's differs. The test's
+// environment needs LAUNCH, the path of the launcher.
 std::string RunOnTwoHosts(int ranks, const std::vector<std::string>& command, int* code);
 
 }  // namespace lockstep::examples::testing

@@ -140,7 +140,7 @@ class Group {
   std::vector<UniqueFd> others_;  // of rank 0: all others; of the others: rank 0
 };
 
-void Note(const RankGeneration& generation, int step) {
+void Record(const RankGeneration& generation, int step) {
   const char* const node = getenv("NODE");
   const std::string line =
       absl::StrCat(generation.number, " ", generation.rank, " of ", generation.world_size, ", local rank ",
@@ -158,7 +158,7 @@ absl::Status Train(const RankGeneration& generation, AgentLink* link, int* step)
   static const int steps = Number("STEPS", 1000000), pause_us = Number("PAUSE_US", 1000);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Group> group, Group::Form(generation, link));
   LOCKSTEP_RETURN_IF_ERROR(group->Max(step));  // a survivor may be a step ahead, and a new rank is far behind
-  Note(generation, *step);
+  Record(generation, *step);
   while (*step < steps) {
     usleep(static_cast<useconds_t>(pause_us));
     if (generation.local_rank == 1 && *step == Number("SLEEPS_AT", -1) && SleepsHere()) pause();

@@ -35,8 +35,8 @@ class NodesTest : public ::testing::Test {
   std::vector<pid_t> ProcessesOf(const std::string& name) const;
   // Its exit code, minus the signal that ended it, or -1000 if it still runs after 60 s.
   int Wait(const std::string& name);
-  // Expects that all of them exit with `code`, within 2 s of the last rank. When a rank ends, its script writes the result
-  // of `date +%s%N` to $D/ended.<name>.
+  // Expects that all of them exit with `code`, within 2 s of the last rank. When a rank ends, its script writes the
+  // result of `date +%s%N` to $D/ended.<name>.
   void ExpectPromptEnd(const std::vector<std::string>& names, int code);
   // A script for bash, executable, in the test's folder.
   void WriteProgram(const std::string& name, const std::string& script) const;

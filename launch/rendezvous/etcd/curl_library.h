@@ -1,5 +1,5 @@
-// libcurl, loaded when etcd is asked for. A program that links it loads 30 more libraries, which adds 8 ms to each start
-// (median of 60 starts of an empty program, Debian 12).
+// libcurl, loaded when etcd is asked for. A program that links it loads 30 more libraries, which adds 8 ms to each
+// start (median of 60 starts of an empty program, Debian 12).
 
 #ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_CURL_LIBRARY_H_
 #define LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_CURL_LIBRARY_H_

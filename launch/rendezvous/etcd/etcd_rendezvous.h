@@ -10,10 +10,10 @@
 // lost the lead, even without knowing it, has no effect. Only the leader reads the agents' texts.
 //
 // The leader keeps the decision's lease alive, and its successor goes on with that. The decision is therefore there as
-// long as anybody leads, and for `timeout` after that: an agent that was out of reach meanwhile still reads it. An agent
-// that joins while nobody leads and nobody has posted begins a new job: it deletes the decision that is left. If a job
-// is started again under the same id before the leases of its killed agents have expired (`ttl`), the new agents see
-// the old decision until one of them decides; a decision should name the agents that it is for.
+// long as anybody leads, and for `timeout` after that: an agent that was out of reach meanwhile still reads it. An
+// agent that joins while nobody leads and nobody has posted begins a new job: it deletes the decision that is left. If
+// a job is started again under the same id before the leases of its killed agents have expired (`ttl`), the new agents
+// see the old decision until one of them decides; a decision should name the agents that it is for.
 //
 // etcd's own TLS and authentication protect the keys. With a job secret each text is signed, too (signed_text.h).
 

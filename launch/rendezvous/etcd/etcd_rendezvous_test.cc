@@ -68,8 +68,8 @@ std::string KeysOf(const EtcdOptions& options) {
   return keys.ok() ? *keys : std::string(keys.status().message());
 }
 
-// A process with an agent that leads, and decides "old" all the time as long as it believes that it leads. Call it while
-// this process has one thread.
+// A process with an agent that leads, and decides "old" all the time as long as it believes that it leads. Call it
+// while this process has one thread.
 pid_t StartDecidingProcess(const EtcdOptions& options) {
   const pid_t pid = fork();
   if (pid != 0) {

@@ -47,9 +47,9 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  // Starts a POST. `on_reply` is called once, by Poll(), with what came back, or with Unavailable; FailedPrecondition: a
-  // certificate of either side does not fit. With `on_line`, each line of the reply goes there as soon as it is complete,
-  // and `on_reply` gets the rest after the last line break.
+  // Starts a POST. `on_reply` is called once, by Poll(), with what came back, or with Unavailable; FailedPrecondition:
+  // a certificate of either side does not fit. With `on_line`, each line of the reply goes there as soon as it is
+  // complete, and `on_reply` gets the rest after the last line break.
   void Post(HttpRequest request, OnReply on_reply, OnLine on_line = nullptr);
 
   // Ends all requests. Their callbacks are not called any more.

@@ -18,7 +18,8 @@ namespace lockstep::launch::etcd {
 std::string SignedText(absl::string_view secret, absl::string_view job_id, absl::string_view key,
                        absl::string_view text);
 
-// The text. PermissionDenied: the value was not made by SignedText() with the same arguments; the message names the key.
+// The text. PermissionDenied: the value was not made by SignedText() with the same arguments; the message names the
+// key.
 absl::StatusOr<std::string> VerifiedText(absl::string_view secret, absl::string_view job_id, absl::string_view key,
                                          absl::string_view value);
 

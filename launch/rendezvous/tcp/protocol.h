@@ -29,8 +29,8 @@ constexpr absl::Duration kHostWaitsForReturn = absl::Milliseconds(400);
 
 inline absl::Duration BeatInterval(absl::Duration time_to_live) { return time_to_live / 5; }
 
-// A guest that does not hear the host for the time to live ends its ranks and connects again. The host removes it later,
-// after so long without a message.
+// A guest that does not hear the host for the time to live ends its ranks and connects again. The host removes it
+// later, after so long without a message.
 inline absl::Duration HostPatience(absl::Duration time_to_live) { return time_to_live * 1.5; }
 // A guest that has not heard the host for so long gives up: a minute, as with etcd, unless the time to live is much
 // shorter or longer than the usual one.

@@ -92,7 +92,7 @@ void TcpGuest::Run() {
     if (!stream_ && MonotonicNanos() >= next_connect_ns_) Connect();
     SendPost();
     Wait();
-    if (stream_ && !stream_->end().ok()) NoteEnd();
+    if (stream_ && !stream_->end().ok()) RecordEnd();
     CheckDeadlines();
     ShowReach();
   }
@@ -224,7 +224,7 @@ void TcpGuest::Drop() {
 }
 
 // An error that waiting cannot mend is final. Otherwise the guest connects again.
-void TcpGuest::NoteEnd() {
+void TcpGuest::RecordEnd() {
   const absl::Status end = stream_->end();
   problem_ = std::string(end.message());
   if (welcome_) ended_ns_ = MonotonicNanos();

@@ -44,7 +44,7 @@ class TcpGuest : public Rendezvous {
   void Take(absl::string_view message);
   void SendPost();
   void Drop();
-  void NoteEnd();
+  void RecordEnd();
   std::string Problem() const;
   std::optional<Silence> SilenceNow() const;
   void ShowReach();

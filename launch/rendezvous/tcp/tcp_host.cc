@@ -156,7 +156,7 @@ bool TcpHost::Accept() {
 
 void TcpHost::Serve(Guest* guest) {
   for (const std::string& message : guest->stream.Serve()) Take(guest, message);
-  if (guest->stream.refused()) NoteRefusal(*guest);
+  if (guest->stream.refused()) RecordRefusal(*guest);
 }
 
 void TcpHost::Take(Guest* guest, absl::string_view message) {
@@ -194,7 +194,7 @@ void TcpHost::Welcome(Guest* guest, absl::string_view hello) {
   guest->stream.Send(absl::string_view(&kWelcome, 1));
 }
 
-void TcpHost::NoteRefusal(const Guest& guest) {
+void TcpHost::RecordRefusal(const Guest& guest) {
   if (!options_.on_notice || noticed_.size() >= kMostNotices || !noticed_.insert(guest.from).second) return;
   options_.on_notice(absl::StrCat(
       "a launcher at ", guest.from, " was refused: ",
@@ -204,8 +204,8 @@ void TcpHost::NoteRefusal(const Guest& guest) {
           : absl::StrCat("its job has the id ", guest.wrong_job_id, ", not \"", Printable(options_.job_id), "\"")));
 }
 
-// A guest that has not taken the decision before yet gets only the latest one later. So do the guests for which there is
-// no room: a decision grows with the number of guests, and so does the number of its copies.
+// A guest that has not taken the decision before yet gets only the latest one later. So do the guests for which there
+// is no room: a decision grows with the number of guests, and so does the number of its copies.
 void TcpHost::SendDecision() {
   uint64_t number = 0;
   std::string message;

@@ -56,7 +56,7 @@ class TcpHost : public Rendezvous {
   void Serve(Guest* guest);
   void Take(Guest* guest, absl::string_view message);
   void Welcome(Guest* guest, absl::string_view hello);
-  void NoteRefusal(const Guest& guest);
+  void RecordRefusal(const Guest& guest);
   void SendDecision();
   void SendBeats();
   int64_t DeadlineOf(const Guest& guest) const;

@@ -31,8 +31,8 @@ struct TcpOptions {
 
 // Serves or connects. An agent that connects returns at once, and connects on its own thread. An agent that the
 // host has not heard from for 1.5 times the time to live is gone for it. Before that, the agent itself knows that it is
-// away. If it hears the host again within GuestPatience() (protocol.h), it is back. Errors: InvalidArgument: the endpoint
-// is on this node, is_host is true, or not given, and the port is taken by another program than a launcher.
+// away. If it hears the host again within GuestPatience() (protocol.h), it is back. Errors: InvalidArgument: the
+// endpoint is on this node, is_host is true, or not given, and the port is taken by another program than a launcher.
 // ResourceExhausted.
 struct TcpJoined {
   std::unique_ptr<Rendezvous> rendezvous;

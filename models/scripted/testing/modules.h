@@ -18,8 +18,8 @@ torch::jit::Module Mlp();
 // if use_b is true.
 torch::jit::Module Branches();
 
-// Has a parameter "weight" of shape [4] and a buffer "mean". forward(x) returns x * weight * mean and then assigns a new
-// tensor to the buffer: (mean + x.mean()) / 2.
+// Has a parameter "weight" of shape [4] and a buffer "mean". forward(x) returns x * weight * mean and then assigns a
+// new tensor to the buffer: (mean + x.mean()) / 2.
 torch::jit::Module Averaging();
 
 // Has a parameter "weight" of shape [10, 3]. forward(indices) looks rows up, with sparse gradients.

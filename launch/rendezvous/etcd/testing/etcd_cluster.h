@@ -48,7 +48,8 @@ class EtcdCluster {
   // The member that leads the others.
   absl::StatusOr<int> Leader();
 
-  // Posts JSON to the member's gateway, from the member's host: Call(0, "kv/compaction", R"({"revision": "7"})"). Returns the answer.
+  // Posts JSON to the member's gateway, from the member's host: Call(0, "kv/compaction", R"({"revision": "7"})").
+  // Returns the answer.
   absl::StatusOr<std::string> Call(int member, absl::string_view path, absl::string_view json);
 
  private:
