@@ -6,9 +6,9 @@
 //   if (const Value* best = checkpoint.Find("best")) Report(best->double_value());
 //
 // A Value is cheap to copy: copies share strings, containers and the memory of tensors. Set and Append change this
-// Value only. If copies share the container, it is copied (one level) first, so a Value never contains itself. If two
-// elements share a container or a tensor, they are one object in Python too, and Save and Load preserve this. Thread
-// safety: several threads may read a Value at a time; a write must not overlap with other accesses.
+// Value only: a container that copies share is first copied, one level deep. So a Value never contains itself. Two
+// elements that share a container or a tensor are one object in Python too, also after Save and Load. Several threads
+// may read a Value at a time; a write must not overlap with other accesses.
 
 #ifndef LOCKSTEP_CHECKPOINT_VALUE_H_
 #define LOCKSTEP_CHECKPOINT_VALUE_H_

@@ -11,9 +11,9 @@
 
 namespace lockstep::elastic {
 
-// As ddp::Wrap(), in the function that World::Run() calls. World gives all ranks the same parameters and buffers in
-// Run() and Commit(), so this wrapper neither sends nor compares them: it sets options.init_sync and
-// options.broadcast_buffers to false.
+// Wraps `net` like ddp::Wrap(), and returns its errors. Every rank of `group` calls it, in the function that
+// World::Run() calls. World gives all ranks the same parameters and buffers in Run() and Commit(), so this wrapper
+// neither sends nor compares them: it sets options.init_sync and options.broadcast_buffers to false.
 template <typename Net>
 absl::StatusOr<ddp::DistributedDataParallel<Net>> Wrap(Net net, comm::ProcessGroup* group, ddp::Options options = {}) {
   options.init_sync = options.broadcast_buffers = false;

@@ -12,7 +12,7 @@
 
 namespace lockstep::sampler {
 
-// A dict with the field names as keys. `permutation` is a string.
+// Returns a dict whose keys are the names of the fields. `permutation` is a string.
 checkpoint::Value ToValue(const SamplerState& state);
 
 // The inverse of ToValue(). NotFound: a key is missing. InvalidArgument: a value has another type, or `permutation` is

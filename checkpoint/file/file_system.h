@@ -10,7 +10,8 @@
 
 namespace lockstep::checkpoint::file {
 
-// Each is the system's call of its name, errno included. Write may come from another thread than the rest.
+// Each function makes the system call of its name, and sets errno as that does. Write() may be called by another thread
+// than the other functions.
 class FileSystem {
  public:
   static FileSystem& Real();

@@ -18,8 +18,8 @@
 
 namespace lockstep::elastic::internal {
 
-// Which parameters' states this rank has is known to this rank only, so every function that needs all ranks' begins
-// with a message of a byte for each parameter. Functions with a group are collective.
+// A rank knows which parameters' states it has itself, and not those of the others. So a function that needs to know
+// this of all ranks begins with an all-gather of one byte for each parameter. Functions with a group are collective.
 class Shards {
  public:
   // Both must outlive the object.
@@ -30,8 +30,8 @@ class Shards {
   void HaveAll() { SetAll(true); }
   void HaveNone() { SetAll(false); }
 
-  // Gives two ranks each parameter's state, by memory to memory transfers from the ranks that have it. Then each rank
-  // drops what it need not keep. `nodes` are of the ranks. Does nothing if no rank has the state of a parameter.
+  // Gives two ranks each parameter's state, sent from the memory of the ranks that have it. Then each rank drops the
+  // states that it need not keep. nodes[r] is the node of rank r. Does nothing if no rank has the state of a parameter.
   absl::Status Divide(comm::ProcessGroup& group, const std::vector<int>& nodes);
   // DataLoss, on all ranks, if no rank has the state or the new value of a parameter: there can be no other step. After
   // Divide() the parameters are complete.
@@ -41,8 +41,9 @@ class Shards {
   // dtype.
   absl::Status ShareParameters(comm::ProcessGroup& group) const;
 
-  // After a step of which ranks have stepped their own shards only. `has_all`: this rank has all parameters already.
-  // `has_none`: it has not made the step. Errors: lost(), and the group's.
+  // Completes a step that was interrupted when ranks had stepped their own shards only: gives every rank the new value
+  // of all parameters. `has_all`: this rank has all of them already. `has_none`: this rank has not begun the step.
+  // Returns lost(), and the group's errors.
   absl::Status SpreadParameters(comm::ProcessGroup& group, bool has_all, bool has_none);
 
   // Gives rank `to` all states, until DropOthers(). Not if lost().

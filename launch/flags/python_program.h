@@ -10,9 +10,10 @@
 
 namespace lockstep::launch {
 
-// The command of a rank: `program`, which is not empty, or Python's interpreter with it, as torchrun starts it. The
-// flags module, run_path and no_python say which. Otherwise Python starts a file whose name ends in ".py", unless it is
-// executable and begins with "#!" and no interpreter is set. `interpreter` is $PYTHON_EXEC; "": not set.
+// Returns the command of a rank: `program`, or Python's interpreter followed by it, as torchrun starts it. The flags
+// module, run_path and no_python decide which. Without them, Python starts a file whose name ends in ".py", unless the
+// file is executable and begins with "#!" and no interpreter is set. `interpreter` is $PYTHON_EXEC, "" if that is not
+// set. Requires: `program` is not empty.
 std::vector<std::string> CommandOf(const std::vector<std::string>& program, const GivenFlags& given,
                                    const std::string& interpreter);
 

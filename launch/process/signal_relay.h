@@ -1,8 +1,8 @@
 // SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 of this process as bytes on a descriptor, for as long as the
 // object lives.
 //
-// Handlers rather than signalfd: signalfd needs the signals blocked in every thread, and a library cannot ask that of
-// its caller.
+// It installs handlers and does not use signalfd, which needs the signals to be blocked in every thread: a library
+// cannot ask that of its caller.
 
 #ifndef LOCKSTEP_LAUNCH_PROCESS_SIGNAL_RELAY_H_
 #define LOCKSTEP_LAUNCH_PROCESS_SIGNAL_RELAY_H_

@@ -7,8 +7,9 @@
 
 namespace lockstep::comm::hierarchical::internal {
 
-// This host's address for the other hosts: of the first interface in GLOO_SOCKET_IFNAME if that is set, otherwise of
-// the route to `master`, otherwise of the host's name, as Gloo chooses. NotFound: there is none.
+// Returns the address by which other hosts reach this one, chosen as Gloo does. If GLOO_SOCKET_IFNAME is set, it is an
+// address of the first interface named there. Otherwise it is the address from which this host reaches `master`, or,
+// if there is none, the address of the host's name. NotFound: this host has no such address.
 absl::StatusOr<std::string> AddressForOtherHosts(const std::string& master);
 
 }  // namespace lockstep::comm::hierarchical::internal

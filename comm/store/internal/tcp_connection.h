@@ -17,9 +17,9 @@ namespace lockstep::comm::internal {
 // connection ends in 20 s, even while nothing is sent. Not thread-safe.
 class TcpConnection {
  public:
-  // Tries each address of `host` in turn. NotFound: the host is unknown. Unavailable, with the reason: nothing listens
-  // there. DeadlineExceeded: no address answers by the deadline, or in `limit` once they are known. ResourceExhausted:
-  // no free descriptors. The system's resolver may exceed the deadline.
+  // Tries each address of `host` in turn, until the deadline, or for `limit` from when the addresses are known.
+  // NotFound: the host is unknown. Unavailable, with the reason: nothing listens there. DeadlineExceeded: no address
+  // has answered. ResourceExhausted: no descriptor is free. The system's resolver may exceed the deadline.
   static absl::StatusOr<std::unique_ptr<TcpConnection>> Connect(const std::string& host, int port, absl::Time deadline,
                                                                 absl::Duration limit = absl::InfiniteDuration());
 
