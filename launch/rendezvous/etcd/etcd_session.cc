@@ -11,7 +11,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/posix/deadline.h"
-#include "lockstep/launch/rendezvous/etcd/signed_text.h"
 
 namespace lockstep::launch::etcd {
 namespace {
@@ -19,21 +18,7 @@ namespace {
 using Target = Compare::Target;
 using Kind = Operation::Kind;
 
-constexpr int64_t kFirstPauseNs = 50'000'000, kLongestPauseNs = 1'000'000'000, kCalmNs = 5'000'000'000;
 constexpr int64_t kNsPerSecond = 1'000'000'000;
-// A request that takes longer is a silence of etcd.
-constexpr int64_t kQuickNs = 1'000'000'000;
-
-// A slash in the id would make keys of one job look like keys of another one.
-std::string Prefix(const std::string& job_id) {
-  return absl::StrCat("/lockstep/launch/", absl::StrReplaceAll(job_id, {{"%", "%25"}, {"/", "%2F"}}), "/");
-}
-
-// The end of the range of all keys that begin with `prefix`, whose last character is a slash.
-std::string EndOf(std::string prefix) {
-  ++prefix.back();
-  return prefix;
-}
 
 int64_t Seconds(absl::Duration duration) { return absl::ToInt64Seconds(absl::Ceil(duration, absl::Seconds(1))); }
 
@@ -52,23 +37,21 @@ EtcdSession::EtcdSession(const EtcdOptions& options, std::unique_ptr<EtcdClient>
     : options_(options),
       client_(std::move(client)),
       view_(view),
-      prefix_(Prefix(options.job_id)),
-      agents_prefix_(prefix_ + "agents/"),
-      leader_key_(prefix_ + "leader"),
-      decision_key_(prefix_ + "decision"),
-      random_(static_cast<unsigned>(std::hash<std::string>()(options.agent_id))) {
+      keys_(options.job_id, options.secret),
+      requests_({&grant_, &keep_alive_, &begin_job_, &campaign_, &read_, &write_post_, &write_decision_, &revoke_},
+                options.join_timeout, options.timeout, std::hash<std::string>()(options.agent_id)) {
   client_->UseEndpoint(std::hash<std::string>()(options_.agent_id));
 }
 
 void EtcdSession::Post(std::string text) {
-  post_ = std::move(text);
-  post_waits_ = true;
+  post_.text = std::move(text);
+  post_.waits = true;
 }
 
 void EtcdSession::Decide(std::string text) {
   if (!HoldsLead()) return;
-  decision_ = std::move(text);
-  decision_term_ = leader_->create_revision;
+  decision_.text = std::move(text);
+  decision_.term = leader_.key->create_revision;
 }
 
 void EtcdSession::Step() {
@@ -76,8 +59,8 @@ void EtcdSession::Step() {
   if (!failed_) CheckDeadlines(now);
   UpdateLeads();
   if (failed_ && leaving_) left_ = true;
-  if (failed_ || left_ || now < retry_ns_) return;
-  if (lease_ != 0 && now >= keep_alive_ns_ && !keep_alive_.in_flight) KeepAlive();
+  if (failed_ || left_ || requests_.Pauses(now)) return;
+  if (lease_.id != 0 && now >= lease_.keep_alive_ns && !keep_alive_.in_flight) KeepAlive();
   if (leaving_) {
     StepLeaving();
   } else {
@@ -86,7 +69,7 @@ void EtcdSession::Step() {
 }
 
 void EtcdSession::StepMember() {
-  if (lease_ == 0) {
+  if (lease_.id == 0) {
     if (!grant_.in_flight) Grant();
     return;
   }
@@ -97,22 +80,22 @@ void EtcdSession::StepMember() {
   // The leader watches more than the others.
   if (watching_ && watches_agents_ != HoldsLead()) DropRequests();
   if (!watching_ && !read_.in_flight) Read();
-  if (watching_ && !leader_ && !campaign_.in_flight) Campaign();
+  if (watching_ && !leader_.key && !campaign_.in_flight) Campaign();
   StepWrites();
 }
 
 void EtcdSession::StepWrites() {
-  if (post_waits_ && !write_post_.in_flight) WritePost();
-  if (!decision_ || write_decision_.in_flight) return;
-  if (HoldsLead() && leader_->create_revision == decision_term_) return WriteDecision();
-  decision_.reset();
-  End(&write_decision_);
+  if (post_.waits && !write_post_.in_flight) WritePost();
+  if (!decision_.text || write_decision_.in_flight) return;
+  if (HoldsLead() && leader_.key->create_revision == decision_.term) return WriteDecision();
+  decision_.text.reset();
+  RepeatedRequests::End(&write_decision_);
 }
 
 void EtcdSession::StepLeaving() {
-  if (lease_ != 0) StepWrites();
-  if (decision_ && lease_ != 0) return;
-  if (lease_ == 0) {
+  if (lease_.id != 0) StepWrites();
+  if (decision_.text && lease_.id != 0) return;
+  if (lease_.id == 0) {
     left_ = true;
   } else if (!revoke_.in_flight) {
     RevokeLease();
@@ -121,7 +104,7 @@ void EtcdSession::StepLeaving() {
 
 void EtcdSession::RevokeLease() {
   Begin(&revoke_);
-  client_->RevokeLease(lease_, [this](const absl::StatusOr<int64_t>& reply) {
+  client_->RevokeLease(lease_.id, [this](const absl::StatusOr<int64_t>& reply) {
     left_ = absl::IsNotFound(reply.status()) || Ended(&revoke_, reply.status());
   });
 }
@@ -133,36 +116,22 @@ void EtcdSession::Wait(int wake_fd) {
 }
 
 int64_t EtcdSession::NextStep(int64_t now) const {
-  int64_t next = std::numeric_limits<int64_t>::max();
-  if (failed_) return next;
-  for (const Task* task : tasks_) {
-    if (task->since_ns == 0) continue;
-    next = std::min(next, task->since_ns + Patience());
-    if (task->since_ns + kQuickNs > now) next = std::min(next, task->since_ns + kQuickNs);
-  }
-  if (retry_ns_ > now) return std::min(next, retry_ns_);
-  if (lease_ != 0 && !keep_alive_.in_flight) next = std::min(next, keep_alive_ns_);
-  if (lease_ != 0 && lease_end_ns_ > now) next = std::min(next, lease_end_ns_);
+  if (failed_) return std::numeric_limits<int64_t>::max();
+  int64_t next = requests_.NextLook(now);
+  if (requests_.Pauses(now)) return next;
+  if (lease_.id != 0 && !keep_alive_.in_flight) next = std::min(next, lease_.keep_alive_ns);
+  if (lease_.id != 0 && lease_.end_ns > now) next = std::min(next, lease_.end_ns);
   return next;
 }
 
-void EtcdSession::Begin(Task* task) {
-  task->in_flight = true;
-  if (task->since_ns == 0) task->since_ns = MonotonicNanos();
-}
+void EtcdSession::Begin(Request* request) { RepeatedRequests::Begin(request, MonotonicNanos()); }
 
-void EtcdSession::End(Task* task) {
-  task->in_flight = false;
-  task->since_ns = 0;
-}
-
-bool EtcdSession::Ended(Task* task, const absl::Status& status) {
-  task->in_flight = false;
+bool EtcdSession::Ended(Request* request, const absl::Status& status) {
+  request->in_flight = false;
   if (status.ok()) {
-    End(task);
-    answered_ns_ = MonotonicNanos();
-  } else if (LeaseIsGone(status) && task == &write_decision_) {
-    decision_lease_ = 0;
+    requests_.Succeed(request, MonotonicNanos());
+  } else if (LeaseIsGone(status) && request == &write_decision_) {
+    decision_.lease = 0;
   } else if (LeaseIsGone(status)) {
     LoseLease();
   } else {
@@ -174,24 +143,19 @@ bool EtcdSession::Ended(Task* task, const absl::Status& status) {
 void EtcdSession::Trouble(const absl::Status& status) {
   if (IsFinal(status)) return Fail(status);
   // Certificates do not fit by waiting, but those of another server may.
-  if (absl::IsFailedPrecondition(status) && answered_ns_ == 0 && ++misfits_ >= client_->endpoints().size()) {
+  if (absl::IsFailedPrecondition(status) && !requests_.has_succeeded() && ++misfits_ >= client_->endpoints().size()) {
     return Fail(status);
   }
-  last_error_ = status;
   DropRequests();
   client_->NextEndpoint();
-  const int64_t now = MonotonicNanos();
-  pause_ns_ = now - trouble_ns_ > kCalmNs ? kFirstPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);
-  trouble_ns_ = now;
-  // Many agents lose their connections at the same time.
-  retry_ns_ = now + std::uniform_int_distribution<int64_t>(pause_ns_ / 2, pause_ns_)(random_);
+  requests_.Fail(status, MonotonicNanos());
 }
 
 void EtcdSession::DropRequests() {
   client_->CancelAll();
   watching_ = false;
-  if (write_post_.in_flight) post_waits_ = true;
-  for (Task* task : tasks_) task->in_flight = false;
+  if (write_post_.in_flight) post_.waits = true;
+  requests_.Drop();
 }
 
 void EtcdSession::Fail(const absl::Status& status) {
@@ -203,13 +167,12 @@ void EtcdSession::Fail(const absl::Status& status) {
 }
 
 void EtcdSession::CheckDeadlines(int64_t now) {
-  for (const Task* task : tasks_) {
-    if (task->since_ns == 0 || now - task->since_ns < Patience()) continue;
-    const absl::string_view why = last_error_.ok() ? "there was no answer" : last_error_.message();
-    return Fail(absl::UnavailableError(absl::StrCat("etcd (", Endpoints(), "): ", task->name, " did not succeed for ",
-                                                    absl::FormatDuration(absl::Nanoseconds(Patience())),
-                                                    "; the last error: ", why)));
-  }
+  const Request* overdue = requests_.Overdue(now);
+  if (!overdue) return;
+  const absl::Status& last = requests_.last_error();
+  Fail(absl::UnavailableError(absl::StrCat("etcd (", Endpoints(), "): ", overdue->name, " did not succeed for ",
+                                           absl::FormatDuration(absl::Nanoseconds(requests_.Patience())),
+                                           "; the last error: ", last.ok() ? "there was no answer" : last.message())));
 }
 
 std::string EtcdSession::Endpoints() const { return absl::StrJoin(client_->endpoints(), ", "); }
@@ -219,8 +182,8 @@ void EtcdSession::Grant() {
   const int64_t sent = MonotonicNanos();
   client_->GrantLease(Seconds(options_.ttl), [this, sent](const absl::StatusOr<int64_t>& lease) {
     if (!Ended(&grant_, lease.status())) return;
-    lease_ = *lease;
-    if (options_.on_lease) options_.on_lease(lease_);
+    lease_.id = *lease;
+    if (options_.on_lease) options_.on_lease(lease_.id);
     OnKeptAlive(sent, Seconds(options_.ttl));
   });
 }
@@ -228,46 +191,43 @@ void EtcdSession::Grant() {
 void EtcdSession::KeepAlive() {
   Begin(&keep_alive_);
   const int64_t sent = MonotonicNanos();
-  client_->KeepLeaseAlive(lease_, [this, sent, lease = lease_](const absl::StatusOr<int64_t>& seconds) {
+  client_->KeepLeaseAlive(lease_.id, [this, sent, lease = lease_.id](const absl::StatusOr<int64_t>& seconds) {
     // The answer may be about a lease that was lost meanwhile.
-    if (Ended(&keep_alive_, seconds.status()) && lease == lease_) OnKeptAlive(sent, *seconds);
+    if (Ended(&keep_alive_, seconds.status()) && lease == lease_.id) OnKeptAlive(sent, *seconds);
   });
-  if (!HoldsLead() || decision_lease_ == 0) return;
-  client_->KeepLeaseAlive(decision_lease_, [this](const absl::StatusOr<int64_t>& seconds) {
-    if (seconds.ok() && *seconds == 0) decision_lease_ = 0;
+  if (!HoldsLead() || decision_.lease == 0) return;
+  client_->KeepLeaseAlive(decision_.lease, [this](const absl::StatusOr<int64_t>& seconds) {
+    if (seconds.ok() && *seconds == 0) decision_.lease = 0;
   });
 }
 
 void EtcdSession::OnKeptAlive(int64_t sent_ns, int64_t seconds) {
   if (seconds <= 0) return LoseLease();
-  lease_was_ended_ = false;
-  lease_end_ns_ = sent_ns + seconds * kNsPerSecond;
-  keep_alive_ns_ = sent_ns + seconds * kNsPerSecond / 3;
+  lease_.was_ended = false;
+  lease_.end_ns = sent_ns + seconds * kNsPerSecond;
+  lease_.keep_alive_ns = sent_ns + seconds * kNsPerSecond / 3;
   UpdateLeads();
 }
 
 // Other agents see this one go and come back.
 void EtcdSession::LoseLease() {
-  lease_ = 0;
-  lease_was_ended_ = true;
-  lease_end_ns_ = std::min(lease_end_ns_, MonotonicNanos());
-  End(&keep_alive_);
-  post_waits_ = post_.has_value();
-  post_revision_ = 0;
+  lease_.id = 0;
+  lease_.was_ended = true;
+  lease_.end_ns = std::min(lease_.end_ns, MonotonicNanos());
+  RepeatedRequests::End(&keep_alive_);
+  post_.waits = post_.text.has_value();
+  post_.revision = 0;
   UpdateLeads();
-}
-
-Operation EtcdSession::SignedPut(const std::string& key, const std::string& text, int64_t lease) const {
-  return {Kind::kPut, key, SignedText(options_.secret, options_.job_id, key, text), lease};
 }
 
 // If nobody leads and nobody has posted, the decision that is left is another job's.
 void EtcdSession::BeginJob() {
   Begin(&begin_job_);
   Transaction transaction;
-  transaction.compares = {{Target::kCreateRevision, leader_key_, 0, ""},
-                          {Target::kCreateRevision, agents_prefix_, 0, EndOf(agents_prefix_)}};
-  transaction.success = {SignedPut(leader_key_, options_.agent_id, lease_), {Kind::kDelete, decision_key_, ""}};
+  transaction.compares = {{Target::kCreateRevision, keys_.leader(), 0, ""},
+                          {Target::kCreateRevision, keys_.agents(), 0, EndOf(keys_.agents())}};
+  transaction.success = {keys_.Put(keys_.leader(), options_.agent_id, lease_.id),
+                         {Kind::kDelete, keys_.decision(), ""}};
   client_->Execute(transaction, [this](const absl::StatusOr<TransactionReply>& reply) {
     if (Ended(&begin_job_, reply.status())) begun_ = true;
   });
@@ -276,9 +236,9 @@ void EtcdSession::BeginJob() {
 void EtcdSession::Campaign() {
   Begin(&campaign_);
   Transaction transaction;
-  transaction.compares = {{Target::kCreateRevision, leader_key_, 0, ""}};
-  transaction.success = {SignedPut(leader_key_, options_.agent_id, lease_), {Kind::kRange, leader_key_, ""}};
-  transaction.failure = {{Kind::kRange, leader_key_, ""}};
+  transaction.compares = {{Target::kCreateRevision, keys_.leader(), 0, ""}};
+  transaction.success = {keys_.Put(keys_.leader(), options_.agent_id, lease_.id), {Kind::kRange, keys_.leader(), ""}};
+  transaction.failure = {{Kind::kRange, keys_.leader(), ""}};
   client_->Execute(transaction, [this](const absl::StatusOr<TransactionReply>& reply) {
     if (!Ended(&campaign_, reply.status())) return;
     for (const KeyValue& kv : reply->kvs) Apply({false, kv});
@@ -288,8 +248,8 @@ void EtcdSession::Campaign() {
 void EtcdSession::Read() {
   Begin(&read_);
   const bool with_agents = HoldsLead();
-  const std::string begin = with_agents ? prefix_ : decision_key_;
-  const std::string end = with_agents ? EndOf(prefix_) : leader_key_ + '\0';
+  const std::string begin = with_agents ? keys_.all() : keys_.decision();
+  const std::string end = with_agents ? EndOf(keys_.all()) : keys_.leader() + '\0';
   client_->Range(begin, end, [this, begin, end, with_agents](const absl::StatusOr<RangeReply>& reply) {
     if (!reply.ok()) return Trouble(reply.status());
     OnRead(*reply, with_agents);
@@ -302,16 +262,16 @@ void EtcdSession::Read() {
 }
 
 void EtcdSession::OnRead(const RangeReply& reply, bool with_agents) {
-  leader_.reset();
-  leader_revision_ = 0;
+  leader_.key.reset();
+  leader_.revision = 0;
   std::set<std::string> keys;
   for (const KeyValue& kv : reply.kvs) {
     keys.insert(kv.key);
     Apply({false, kv});
   }
-  if (keys.count(decision_key_) == 0) {
+  if (keys.count(keys_.decision()) == 0) {
     KeyValue none;
-    none.key = decision_key_;
+    none.key = keys_.decision();
     none.mod_revision = reply.revision;
     Apply({true, none});
   }
@@ -321,7 +281,7 @@ void EtcdSession::OnRead(const RangeReply& reply, bool with_agents) {
 }
 
 void EtcdSession::OnWatch(const WatchReply& reply, bool with_agents) {
-  End(&read_);
+  RepeatedRequests::End(&read_);
   watching_ = true;
   watches_agents_ = with_agents;
   for (const WatchEvent& event : reply.events) Apply(event);
@@ -330,41 +290,41 @@ void EtcdSession::OnWatch(const WatchReply& reply, bool with_agents) {
 void EtcdSession::Apply(const WatchEvent& event) {
   absl::string_view id = event.kv.key;
   if (failed_) return;
-  if (event.kv.key == leader_key_) {
+  if (event.kv.key == keys_.leader()) {
     ApplyLeader(event);
-  } else if (event.kv.key == decision_key_) {
+  } else if (event.kv.key == keys_.decision()) {
     ApplyDecision(event);
-  } else if (absl::ConsumePrefix(&id, agents_prefix_)) {
+  } else if (absl::ConsumePrefix(&id, keys_.agents())) {
     ApplyAgent(std::string(id), event);
   }
 }
 
 // The answer to Campaign() may come before older changes.
 void EtcdSession::ApplyLeader(const WatchEvent& event) {
-  if (event.kv.mod_revision <= leader_revision_) return;
-  leader_revision_ = event.kv.mod_revision;
-  leader_.reset();
+  if (event.kv.mod_revision <= leader_.revision) return;
+  leader_.revision = event.kv.mod_revision;
+  leader_.key.reset();
   if (!event.is_delete) {
-    const absl::StatusOr<std::string> id = Verified(event.kv);
+    const absl::StatusOr<std::string> id = keys_.TextOf(event.kv);
     if (!id.ok()) {
       return Fail(absl::PermissionDeniedError(absl::StrCat("etcd (", Endpoints(), "): ", id.status().message())));
     }
-    leader_ = event.kv;
-    End(&campaign_);
+    leader_.key = event.kv;
+    RepeatedRequests::End(&campaign_);
   }
   if (!HoldsLead()) knows_agents_ = false;
   UpdateLeads();
 }
 
 void EtcdSession::ApplyDecision(const WatchEvent& event) {
-  decision_revision_ = std::max(decision_revision_, event.kv.mod_revision);
+  decision_.revision = std::max(decision_.revision, event.kv.mod_revision);
   if (event.is_delete) {
-    decision_revision_ = 0;
-    decision_lease_ = 0;
+    decision_.revision = 0;
+    decision_.lease = 0;
     return view_->SetDecision("");
   }
-  decision_lease_ = event.kv.lease;
-  const absl::StatusOr<std::string> text = Verified(event.kv);
+  decision_.lease = event.kv.lease;
+  const absl::StatusOr<std::string> text = keys_.TextOf(event.kv);
   if (!text.ok()) return Notice(event.kv.key, text.status());
   view_->SetDecision(*text);
 }
@@ -375,7 +335,7 @@ void EtcdSession::ApplyAgent(const std::string& id, const WatchEvent& event) {
     return view_->EraseAgent(id);
   }
   if (std::exchange(agent_revisions_[id], event.kv.mod_revision) == event.kv.mod_revision) return;
-  absl::StatusOr<std::string> text = Verified(event.kv);
+  absl::StatusOr<std::string> text = keys_.TextOf(event.kv);
   if (text.ok()) return view_->SetAgent(id, *std::move(text));
   view_->EraseAgent(id);
   Notice(event.kv.key, text.status());
@@ -383,17 +343,13 @@ void EtcdSession::ApplyAgent(const std::string& id, const WatchEvent& event) {
 
 void EtcdSession::EraseAgentsBut(const std::set<std::string>& keys) {
   for (auto agent = agent_revisions_.begin(); agent != agent_revisions_.end();) {
-    if (keys.count(agents_prefix_ + agent->first) != 0) {
+    if (keys.count(keys_.agent(agent->first)) != 0) {
       ++agent;
       continue;
     }
     view_->EraseAgent(agent->first);
     agent = agent_revisions_.erase(agent);
   }
-}
-
-absl::StatusOr<std::string> EtcdSession::Verified(const KeyValue& kv) {
-  return VerifiedText(options_.secret, options_.job_id, kv.key, kv.value);
 }
 
 void EtcdSession::Notice(const std::string& key, const absl::Status& status) {
@@ -403,29 +359,25 @@ void EtcdSession::Notice(const std::string& key, const absl::Status& status) {
 
 void EtcdSession::UpdateLeads() {
   const int64_t now = MonotonicNanos();
-  const bool has_lease = now < lease_end_ns_, met = lease_end_ns_ != 0;
+  const bool has_lease = now < lease_.end_ns, met = lease_.end_ns != 0;
   view_->SetLeads(!failed_ && knows_agents_ && HoldsLead() && has_lease);
   view_->SetReach({!has_lease && met, met, SilenceNow(now, !has_lease && met)});
 }
 
 std::optional<Rendezvous::Silence> EtcdSession::SilenceNow(int64_t now, bool away) const {
-  Rendezvous::Silence silence;
-  silence.since_ns = std::numeric_limits<int64_t>::max();
-  for (const Task* task : tasks_) {
-    if (task->since_ns != 0) silence.since_ns = std::min(silence.since_ns, task->since_ns);
-  }
-  const bool has_error = trouble_ns_ > answered_ns_, waits = silence.since_ns <= now;
-  const bool is_silent = waits && (has_error || now - silence.since_ns >= kQuickNs);
+  const bool is_silent = requests_.IsSilent(now);
   if (!is_silent && !away) return std::nullopt;
+  Rendezvous::Silence silence;
   silence.who = absl::StrCat("etcd at ", absl::StrReplaceAll(Endpoints(), {{"http://", ""}}));
-  if (!waits) silence.since_ns = std::min(now, lease_end_ns_);
-  silence.until_ns = silence.since_ns + Patience();
+  silence.since_ns = requests_.WaitsSince();
+  if (silence.since_ns > now) silence.since_ns = std::min(now, lease_.end_ns);
+  silence.until_ns = silence.since_ns + requests_.Patience();
   if (is_silent) {
-    absl::string_view why = has_error ? last_error_.message() : "there was no answer";
+    absl::string_view why = requests_.Why();
     if (client_->endpoints().size() == 1) absl::ConsumePrefix(&why, absl::StrCat("etcd ", client_->endpoint(), ": "));
-    silence.what = absl::StrCat(silence.who, lease_end_ns_ == 0 ? " has not answered" : " does not answer");
+    silence.what = absl::StrCat(silence.who, lease_.end_ns == 0 ? " has not answered" : " does not answer");
     silence.why = std::string(why);
-  } else if (lease_was_ended_) {
+  } else if (lease_.was_ended) {
     silence.what = absl::StrCat(silence.who, " has ended the lease of this node");
   } else {
     silence.what = absl::StrCat(silence.who, " was not reached for ", absl::FormatDuration(options_.ttl));
@@ -435,33 +387,33 @@ std::optional<Rendezvous::Silence> EtcdSession::SilenceNow(int64_t now, bool awa
 
 void EtcdSession::WritePost() {
   Begin(&write_post_);
-  post_waits_ = false;
+  post_.waits = false;
   Transaction transaction;
-  transaction.compares = {{Target::kModRevision, AgentKey(), post_revision_, ""}};
-  transaction.success = {SignedPut(AgentKey(), *post_, lease_)};
-  transaction.failure = {{Kind::kRange, AgentKey(), ""}};
+  transaction.compares = {{Target::kModRevision, keys_.agent(options_.agent_id), post_.revision, ""}};
+  transaction.success = {keys_.Put(keys_.agent(options_.agent_id), *post_.text, lease_.id)};
+  transaction.failure = {{Kind::kRange, keys_.agent(options_.agent_id), ""}};
   const size_t bytes = transaction.success[0].value.size();
   client_->Execute(transaction, [this, bytes](const absl::StatusOr<TransactionReply>& reply) {
     if (FailIfTooLarge(reply.status(), "text", bytes)) return;
     if (!Ended(&write_post_, reply.status())) {
-      post_waits_ = true;
+      post_.waits = true;
       return;
     }
-    post_revision_ = reply->succeeded ? reply->revision : reply->kvs.empty() ? 0 : reply->kvs[0].mod_revision;
-    if (!reply->succeeded) post_waits_ = true;
+    post_.revision = reply->succeeded ? reply->revision : reply->kvs.empty() ? 0 : reply->kvs[0].mod_revision;
+    if (!reply->succeeded) post_.waits = true;
   });
 }
 
 void EtcdSession::WriteDecision() {
-  if (decision_lease_ == 0) return GrantDecisionLease();
+  if (decision_.lease == 0) return GrantDecisionLease();
   Begin(&write_decision_);
   Transaction transaction;
-  transaction.compares = {{Target::kCreateRevision, leader_key_, decision_term_, ""},
-                          {Target::kModRevision, decision_key_, decision_revision_, ""}};
-  transaction.success = {SignedPut(decision_key_, *decision_, decision_lease_)};
-  transaction.failure = {{Kind::kRange, leader_key_, ""}, {Kind::kRange, decision_key_, ""}};
+  transaction.compares = {{Target::kCreateRevision, keys_.leader(), decision_.term, ""},
+                          {Target::kModRevision, keys_.decision(), decision_.revision, ""}};
+  transaction.success = {keys_.Put(keys_.decision(), *decision_.text, decision_.lease)};
+  transaction.failure = {{Kind::kRange, keys_.leader(), ""}, {Kind::kRange, keys_.decision(), ""}};
   const size_t bytes = transaction.success[0].value.size();
-  client_->Execute(transaction, [this, bytes, text = *decision_](const absl::StatusOr<TransactionReply>& reply) {
+  client_->Execute(transaction, [this, bytes, text = *decision_.text](const absl::StatusOr<TransactionReply>& reply) {
     if (FailIfTooLarge(reply.status(), "decision", bytes) || !Ended(&write_decision_, reply.status())) return;
     OnDecided(*reply, text);
   });
@@ -471,23 +423,23 @@ void EtcdSession::WriteDecision() {
 void EtcdSession::GrantDecisionLease() {
   Begin(&write_decision_);
   client_->GrantLease(Seconds(options_.timeout), [this](const absl::StatusOr<int64_t>& lease) {
-    if (Ended(&write_decision_, lease.status())) decision_lease_ = *lease;
+    if (Ended(&write_decision_, lease.status())) decision_.lease = *lease;
   });
 }
 
 void EtcdSession::OnDecided(const TransactionReply& reply, const std::string& text) {
   if (reply.succeeded) {
-    decision_revision_ = reply.revision;
-    if (decision_ == text) decision_.reset();
+    decision_.revision = reply.revision;
+    if (decision_.text == text) decision_.text.reset();
     return;
   }
-  decision_revision_ = 0;
+  decision_.revision = 0;
   bool leads = false;
   for (const KeyValue& kv : reply.kvs) {
-    if (kv.key == leader_key_) leads = kv.create_revision == decision_term_;
-    if (kv.key == decision_key_) decision_revision_ = kv.mod_revision;
+    if (kv.key == keys_.leader()) leads = kv.create_revision == decision_.term;
+    if (kv.key == keys_.decision()) decision_.revision = kv.mod_revision;
   }
-  if (!leads) decision_.reset();
+  if (!leads) decision_.text.reset();
 }
 
 bool EtcdSession::FailIfTooLarge(const absl::Status& status, absl::string_view what, size_t bytes) {

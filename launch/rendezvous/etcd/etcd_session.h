@@ -13,16 +13,16 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <set>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "lockstep/launch/rendezvous/etcd/etcd_client.h"
 #include "lockstep/launch/rendezvous/etcd/etcd_rendezvous.h"
+#include "lockstep/launch/rendezvous/etcd/job_keys.h"
+#include "lockstep/launch/rendezvous/etcd/repeated_requests.h"
 #include "lockstep/launch/rendezvous/shared_view.h"
 
 namespace lockstep::launch::etcd {
@@ -50,22 +50,12 @@ class EtcdSession {
   void Wait(int wake_fd);
 
  private:
-  // A request that is repeated until it succeeds.
-  struct Task {
-    explicit Task(const char* name) : name(name) {}
-
-    const char* const name;  // for the error after the deadline
-    bool in_flight = false;
-    int64_t since_ns = 0;  // the first try; 0: nothing is due
-  };
-
   void StepMember();
   void StepWrites();
   void StepLeaving();
-  void Begin(Task* task);
-  void End(Task* task);
-  // Returns whether `status` is OK. If not, the task is repeated.
-  bool Ended(Task* task, const absl::Status& status);
+  static void Begin(Request* request);
+  // Returns whether `status` is OK. If not, the request is repeated.
+  bool Ended(Request* request, const absl::Status& status);
   void Trouble(const absl::Status& status);
   void DropRequests();
   void Fail(const absl::Status& status);
@@ -94,59 +84,59 @@ class EtcdSession {
   void ApplyAgent(const std::string& id, const WatchEvent& event);
   void EraseAgentsBut(const std::set<std::string>& keys);
   void Notice(const std::string& key, const absl::Status& status);
-  absl::StatusOr<std::string> Verified(const KeyValue& kv);
-  int64_t Patience() const {
-    return absl::ToInt64Nanoseconds(answered_ns_ == 0 ? options_.join_timeout : options_.timeout);
-  }
-  bool HoldsLead() const { return leader_.has_value() && lease_ != 0 && leader_->lease == lease_; }
+  bool HoldsLead() const { return leader_.key.has_value() && lease_.id != 0 && leader_.key->lease == lease_.id; }
   void UpdateLeads();
   std::optional<Rendezvous::Silence> SilenceNow(int64_t now, bool away) const;
 
-  std::string AgentKey() const { return agents_prefix_ + options_.agent_id; }
-  Operation SignedPut(const std::string& key, const std::string& text, int64_t lease) const;
   std::string Endpoints() const;
 
   const EtcdOptions options_;
   const std::unique_ptr<EtcdClient> client_;
   SharedView* const view_;
-  const std::string prefix_, agents_prefix_, leader_key_, decision_key_;
+  const JobKeys keys_;
 
-  Task grant_ = Task("granting a lease");
-  Task keep_alive_ = Task("keeping the lease alive");
-  Task begin_job_ = Task("looking for a leader");
-  Task campaign_ = Task("becoming the leader");
-  Task read_ = Task("reading and watching the job's keys");
-  Task write_post_ = Task("writing this agent's text");
-  Task write_decision_ = Task("writing the decision");
-  Task revoke_ = Task("revoking the lease");
-  Task* const tasks_[8] = {&grant_, &keep_alive_, &begin_job_,      &campaign_,
-                           &read_,  &write_post_, &write_decision_, &revoke_};
+  Request grant_ = Request("granting a lease");
+  Request keep_alive_ = Request("keeping the lease alive");
+  Request begin_job_ = Request("looking for a leader");
+  Request campaign_ = Request("becoming the leader");
+  Request read_ = Request("reading and watching the job's keys");
+  Request write_post_ = Request("writing this agent's text");
+  Request write_decision_ = Request("writing the decision");
+  Request revoke_ = Request("revoking the lease");
+  RepeatedRequests requests_;
 
   bool failed_ = false, leaving_ = false, left_ = false;
   bool begun_ = false;  // BeginJob() is done
-  absl::Status last_error_;
-  int64_t retry_ns_ = 0, trouble_ns_ = 0, pause_ns_ = 0;
-  int64_t answered_ns_ = 0;  // the last success of a task
-  size_t misfits_ = 0;       // servers whose certificates did not fit, before the first success
-  std::minstd_rand random_;
+  size_t misfits_ = 0;  // servers whose certificates did not fit, before the first success
 
-  int64_t lease_ = 0;                             // 0: none
-  bool lease_was_ended_ = false;                  // by etcd, and there is not another one yet
-  int64_t lease_end_ns_ = 0, keep_alive_ns_ = 0;  // when it expires unless it is kept alive, and when that is due
+  // This agent's, with which its keys end.
+  struct Lease {
+    int64_t id = 0;                         // 0: none
+    bool was_ended = false;                 // by etcd, and there is not another one yet
+    int64_t end_ns = 0, keep_alive_ns = 0;  // when it expires unless it is kept alive, and when that is due
+  } lease_;
 
   bool watching_ = false, watches_agents_ = false;
   bool knows_agents_ = false;  // since this agent leads
-  std::optional<KeyValue> leader_;
-  int64_t leader_revision_ = 0;                     // of the last change of the key that is known
+  struct Leader {
+    std::optional<KeyValue> key;  // nullopt: there is none
+    int64_t revision = 0;         // of the last change that is known
+  } leader_;
   std::map<std::string, int64_t> agent_revisions_;  // mod revisions by id
-  int64_t decision_revision_ = 0, decision_lease_ = 0;
-  std::set<std::string> noticed_;  // keys
+  std::set<std::string> noticed_;                   // keys
 
-  std::optional<std::string> post_;  // the latest
-  bool post_waits_ = false;
-  int64_t post_revision_ = 0;
-  std::optional<std::string> decision_;  // the one that waits
-  int64_t decision_term_ = 0;            // the create revision of `leader` when it came
+  // The latest text of this agent.
+  struct Posted {
+    std::optional<std::string> text;
+    bool waits = false;  // to be written
+    int64_t revision = 0;
+  } post_;
+
+  struct Decision {
+    std::optional<std::string> text;  // the one that waits to be written
+    int64_t term = 0;                 // the create revision of the leader's key when it came
+    int64_t revision = 0, lease = 0;  // of the one at etcd
+  } decision_;
 };
 
 }  // namespace lockstep::launch::etcd

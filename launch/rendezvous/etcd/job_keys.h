@@ -1,0 +1,42 @@
+// The keys of a job at etcd, and the texts behind them, which are signed if the job has a secret. See
+// etcd_rendezvous.h for what each key means.
+
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_JOB_KEYS_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_JOB_KEYS_H_
+
+#include <stdint.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_client.h"
+
+namespace lockstep::launch::etcd {
+
+class JobKeys {
+ public:
+  JobKeys(const std::string& job_id, const std::string& secret);
+
+  // All keys of the job begin with all(), and those of its agents with agents(). Both end in a slash.
+  const std::string& all() const { return all_; }
+  const std::string& agents() const { return agents_; }
+  const std::string& leader() const { return leader_; }
+  const std::string& decision() const { return decision_; }
+  std::string agent(const std::string& id) const { return agents_ + id; }
+
+  // Returns the write of `text`, which lasts as long as `lease` does.
+  Operation Put(const std::string& key, const std::string& text, int64_t lease) const;
+  // Returns the text behind a key. PermissionDenied: its signature is wrong; the message names the key.
+  absl::StatusOr<std::string> TextOf(const KeyValue& kv) const;
+
+ private:
+  const std::string job_id_, secret_;
+  const std::string all_, agents_, leader_, decision_;
+};
+
+// Returns the end of the range of all keys that begin with `prefix`, which ends in a slash.
+std::string EndOf(std::string prefix);
+
+}  // namespace lockstep::launch::etcd
+
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_JOB_KEYS_H_
