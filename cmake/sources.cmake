@@ -35,19 +35,19 @@ set(lockstep_all_components
 
 # lockstep::base
 set(lockstep_base_sources
-  base/descriptors.cc
   base/flag_error.cc
   base/heartbeat.cc
   base/nearest_name.cc
+  base/posix/descriptors.cc
   base/posix/folder.cc
   base/posix/listen.cc
+  base/posix/regular_file.cc
+  base/posix/socket.cc
   base/posix/socket_address.cc
   base/printable.cc
   base/progress.cc
-  base/regular_file.cc
   base/seed.cc
   base/slurm.cc
-  base/socket.cc
   base/status.cc
   base/thread.cc
   base/wrapped_text.cc

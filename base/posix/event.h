@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/descriptors.h"
 #include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep {

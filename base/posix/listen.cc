@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/base/descriptors.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/posix/descriptors.h"
+#include "lockstep/base/posix/socket.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep {

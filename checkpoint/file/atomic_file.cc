@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "lockstep/base/regular_file.h"
+#include "lockstep/base/posix/regular_file.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::checkpoint::file {

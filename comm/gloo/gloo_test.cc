@@ -3,7 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/posix/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/gloo/internal/gloo_backend.h"
 #include "lockstep/comm/gloo/internal/native_form.h"

@@ -21,7 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "lockstep/base/mutex_lock.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/posix/socket.h"
 
 namespace lockstep::comm::internal {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/descriptors.h"
 #include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/shm/internal/fd_passing.h"

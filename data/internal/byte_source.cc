@@ -7,8 +7,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/posix/regular_file.h"
 #include "lockstep/base/posix/unique_fd.h"
-#include "lockstep/base/regular_file.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::data::internal {

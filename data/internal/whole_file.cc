@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/posix/regular_file.h"
 #include "lockstep/base/posix/unique_fd.h"
-#include "lockstep/base/regular_file.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::data::internal {

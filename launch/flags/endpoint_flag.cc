@@ -11,8 +11,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/posix/socket.h"
 #include "lockstep/base/printable.h"
-#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::launch {

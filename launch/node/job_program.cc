@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/crypto/crypto.h"
+#include "lockstep/base/posix/regular_file.h"
 #include "lockstep/base/posix/unique_fd.h"
-#include "lockstep/base/regular_file.h"
 #include "lockstep/launch/process/process.h"
 
 namespace lockstep::launch {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/descriptors.h"
 #include "lockstep/base/posix/listen.h"
 #include "lockstep/base/posix/socket_address.h"
 #include "lockstep/base/status.h"

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "lockstep/base/descriptors.h"
 #include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/descriptors.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/launch/node/master_socket.h"
 #include "lockstep/launch/report/report_file.h"

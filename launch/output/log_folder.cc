@@ -12,7 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/descriptors.h"
 #include "lockstep/base/posix/folder.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"

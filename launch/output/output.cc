@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/descriptors.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 #include "lockstep/launch/output/held_signals.h"

@@ -14,8 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "lockstep/base/descriptors.h"
 #include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/descriptors.h"
 #include "lockstep/base/posix/listen.h"
 #include "lockstep/base/posix/socket_address.h"
 #include "lockstep/base/printable.h"

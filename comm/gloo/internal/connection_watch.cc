@@ -16,7 +16,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/base/mutex_lock.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/posix/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
 

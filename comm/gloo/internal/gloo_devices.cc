@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/libtorch_version.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/posix/socket.h"
 #include "lockstep/comm/gloo/internal/gloo_backend.h"
 
 namespace lockstep::comm::internal {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/posix/host_name.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/posix/socket.h"
 
 namespace lockstep::comm::hierarchical::internal {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/posix/deadline.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/posix/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/hierarchical/internal/meeting.h"
 #include "lockstep/comm/internal/silent_hosts.h"

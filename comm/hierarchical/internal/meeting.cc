@@ -18,11 +18,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "lockstep/base/descriptors.h"
 #include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/descriptors.h"
 #include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket.h"
 #include "lockstep/base/posix/socket_address.h"
-#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/internal/silent_hosts.h"
 

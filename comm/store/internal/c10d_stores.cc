@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/libtorch_version.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/posix/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/sigpipe.h"

@@ -11,10 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "lockstep/base/descriptors.h"
 #include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/descriptors.h"
+#include "lockstep/base/posix/socket.h"
 #include "lockstep/base/posix/socket_address.h"
-#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::comm::internal {

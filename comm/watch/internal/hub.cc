@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/base/descriptors.h"
 #include "lockstep/base/posix/deadline.h"
-#include "lockstep/base/socket.h"
+#include "lockstep/base/posix/descriptors.h"
+#include "lockstep/base/posix/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/watch/internal/endpoint.h"
 #include "lockstep/comm/watch/internal/handshake.h"

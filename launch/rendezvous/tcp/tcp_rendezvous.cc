@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/descriptors.h"
 #include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket.h"
 #include "lockstep/base/posix/socket_address.h"
 #include "lockstep/base/posix/unique_fd.h"
-#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/launch/rendezvous/tcp/tcp_guest.h"
 #include "lockstep/launch/rendezvous/tcp/tcp_host.h"

@@ -1,7 +1,7 @@
 // TCP sockets.
 
-#ifndef LOCKSTEP_BASE_SOCKET_H_
-#define LOCKSTEP_BASE_SOCKET_H_
+#ifndef LOCKSTEP_BASE_POSIX_SOCKET_H_
+#define LOCKSTEP_BASE_POSIX_SOCKET_H_
 
 #include <string>
 
@@ -28,4 +28,4 @@ void TuneConnection(int fd);
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_BASE_SOCKET_H_
+#endif  // LOCKSTEP_BASE_POSIX_SOCKET_H_

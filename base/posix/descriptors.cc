@@ -1,4 +1,4 @@
-#include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/descriptors.h"
 
 #include <string.h>
 #include <sys/eventfd.h>

@@ -1,4 +1,4 @@
-#include "lockstep/base/regular_file.h"
+#include "lockstep/base/posix/regular_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

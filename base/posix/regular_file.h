@@ -1,7 +1,7 @@
 // Opens files with names from outside, without blocking on FIFOs and devices.
 
-#ifndef LOCKSTEP_BASE_REGULAR_FILE_H_
-#define LOCKSTEP_BASE_REGULAR_FILE_H_
+#ifndef LOCKSTEP_BASE_POSIX_REGULAR_FILE_H_
+#define LOCKSTEP_BASE_POSIX_REGULAR_FILE_H_
 
 #include <sys/stat.h>
 
@@ -23,4 +23,4 @@ absl::Status CheckRegular(const struct stat& status);
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_BASE_REGULAR_FILE_H_
+#endif  // LOCKSTEP_BASE_POSIX_REGULAR_FILE_H_

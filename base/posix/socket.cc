@@ -1,4 +1,4 @@
-#include "lockstep/base/socket.h"
+#include "lockstep/base/posix/socket.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

@@ -1,7 +1,7 @@
 // Errors for a process that has run out of file descriptors.
 
-#ifndef LOCKSTEP_BASE_DESCRIPTORS_H_
-#define LOCKSTEP_BASE_DESCRIPTORS_H_
+#ifndef LOCKSTEP_BASE_POSIX_DESCRIPTORS_H_
+#define LOCKSTEP_BASE_POSIX_DESCRIPTORS_H_
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -33,4 +33,4 @@ absl::Status CheckFreeDescriptors(int count);
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_BASE_DESCRIPTORS_H_
+#endif  // LOCKSTEP_BASE_POSIX_DESCRIPTORS_H_
