@@ -2,9 +2,10 @@
 
   cc_library  `units = ["a"]` stands for a.cc and a.h. Without units, srcs and hdrs, its unit is <name>.
   cc_binary   Without srcs, its source is <name>.cc.
-  cc_program  A cc_binary with flags. It has gflags, and base's command_line, flag_error and status.
-  cc_test     Without srcs, its source is <name>.cc. It has GoogleTest and Abseil. It is small by default.
+  cc_program  A cc_binary with flags. It has gflags, Abseil, and base's command_line, flag_error and status.
+  cc_test     Without srcs, its source is <name>.cc. It has GoogleTest, Abseil, and base's status. It is small by default.
   cc_tests    A cc_test for each of `names`, with everything else the same.
+  absl_...    A library or a binary that includes Abseil. It has Abseil, and base's status.
   torch_...   The same rules for targets that include LibTorch. They have it, Abseil, and base's status and torch_status.
 """
 
@@ -24,20 +25,20 @@ _ABSL = "//third_party:absl"
 _GTEST = "//third_party:gtest"
 _TORCH = "//third_party:torch"
 _STATUS = "//base:status"
-_WITH_FLAGS = ["//base:command_line", "//base:flag_error", _STATUS, "//third_party:gflags"]
-_WITH_TORCH = [_STATUS, "//base:torch_status", _ABSL, _TORCH]
+_WITH_ABSL = [_STATUS, _ABSL]
+_WITH_FLAGS = _WITH_ABSL + ["//base:command_line", "//base:flag_error", "//third_party:gflags"]
+_WITH_TORCH = _WITH_ABSL + ["//base:torch_status", _TORCH]
 
 # What targets name among their deps -> the headers in //tools that they are compiled with: the first that fits.
 _HEADERS = [
     (Label(_TORCH), "libtorch"),
     (Label(_ABSL), "abseil"),
-    (Label(_STATUS), "abseil"),
 ]
 
 
 # With --//tools/flags:precompiled_headers, targets that name //third_party:torch are compiled with LibTorch's headers precompiled:
-# //tools:libtorch_headers, and //tools:libtorch_test_headers if they are test-only. Others that name //third_party:absl, or
-# //base:status, which brings Abseil with it, are compiled with //tools:abseil_headers and //tools:abseil_test_headers.
+# //tools:libtorch_headers, and //tools:libtorch_test_headers if they are test-only. Others that name //third_party:absl are
+# compiled with //tools:abseil_headers and //tools:abseil_test_headers.
 def cc_library(name, units = None, srcs = [], hdrs = [], copts = [], deps = [], testonly = None, **kwargs):
     # Headers are included as "lockstep/<folder>/<file>.h".
     package = native.package_name()
@@ -83,7 +84,7 @@ def _test(name, srcs = None, size = "small", copts = [], data = [], env = {}, pr
 
 
 def cc_test(deps = [], **kwargs):
-    _test(deps = _with(deps, [_ABSL, _GTEST]), **kwargs)
+    _test(deps = _with(deps, _WITH_ABSL + [_GTEST]), **kwargs)
 
 
 def cc_tests(names, **kwargs):
@@ -92,6 +93,14 @@ def cc_tests(names, **kwargs):
 
 def cc_program(deps = [], **kwargs):
     cc_binary(deps = _with(deps, _WITH_FLAGS), **kwargs)
+
+
+def absl_library(deps = [], **kwargs):
+    cc_library(deps = _with(deps, _WITH_ABSL), **kwargs)
+
+
+def absl_binary(deps = [], **kwargs):
+    cc_binary(deps = _with(deps, _WITH_ABSL), **kwargs)
 
 
 def torch_library(deps = [], **kwargs):

@@ -218,7 +218,7 @@ def wrong_readmes(tree):
     for build_file in sorted(name for name in tree.files if name.endswith("/BUILD")):
         folder = posixpath.dirname(build_file)
         text = _DEPRECATED.sub("", tree.read(build_file))
-        if folder == "third_party" or not re.search(r"^(?:cc|torch)_\w+\(", text, re.M) or not _PUBLIC.search(text):
+        if folder == "third_party" or not re.search(r"^(absl|cc|torch)_\w+\(", text, re.M) or not _PUBLIC.search(text):
             continue
         name = f"{folder}/README.md"
         if name not in tree.files:

@@ -288,7 +288,7 @@ cc_library(name = "renamed", hdrs = ["renamed.h"], visibility = ["//visibility:p
             {name: words(value) for name, value in of_library.items()},
             {
                 "name": ["a"],
-                "deps": [":b", "//base:status", "//base:torch_status", "//third_party:absl", "//third_party:torch"],
+                "deps": [":b", "//base:status", "//third_party:absl", "//base:torch_status", "//third_party:torch"],
                 "srcs": ["a.cc"],
                 "hdrs": ["a.h"],
                 "testonly": [True],

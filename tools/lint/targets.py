@@ -7,8 +7,9 @@ import re
 
 _TEST_FOLDERS = {"failures", "fuzz", "peer", "testing"}
 _USES = ("deps", "actual", "library", "data", "srcs", "hdrs", "script", "inputs")
-_WITH_FLAGS = ["//base:command_line", "//base:flag_error", "//base:status", "//third_party:gflags"]
-_WITH_TORCH = ["//base:status", "//base:torch_status", "//third_party:absl", "//third_party:torch"]
+_WITH_ABSL = ["//base:status", "//third_party:absl"]
+_WITH_FLAGS = [*_WITH_ABSL, "//base:command_line", "//base:flag_error", "//third_party:gflags"]
+_FAMILIES = {"cc": [], "absl": _WITH_ABSL, "torch": [*_WITH_ABSL, "//base:torch_status", "//third_party:torch"]}
 _FLAG = re.compile(r"""DEFINE_\w+\(\s*(\w+)|["'](?:--)?([a-z][\w-]*)(?:=[^"']*)?["']""")
 
 
@@ -30,19 +31,16 @@ def _expanded(kind, keywords, package):
         keywords.setdefault("script", _expression(f"{keywords['name'].value}.py"))
     family, _, rule = kind.partition("_")
     name = getattr(keywords.get("name"), "value", None)
-    if family not in ("cc", "torch") or rule not in ("library", "binary", "program", "test") or name is None:
+    if family not in _FAMILIES or rule not in ("library", "binary", "program", "test") or name is None:
         yield kind, keywords
         return
-    deps = [] if family == "cc" else _WITH_TORCH
+    deps = _FAMILIES[family]
     if rule == "test":
-        deps = [*deps, "//third_party:absl", "//third_party:gtest"]
+        deps = [*deps, *_WITH_ABSL, "//third_party:gtest"]
     elif rule == "program":
         deps, rule = [*deps, *_WITH_FLAGS], "binary"
     if deps:
         keywords["deps"] = ast.List([keywords.get("deps", ast.List([])), _expression(deps)])
-    named = _strings(keywords.get("deps", ast.List([])))
-    if "//base:status" in named and "//third_party:absl" not in named:
-        keywords["deps"] = ast.List([keywords["deps"], _expression("//third_party:absl")])
     if programs := keywords.pop("programs", None):
         keywords["data"] = ast.List([keywords.get("data", ast.List([])), *programs.values])
     if rule == "library":
