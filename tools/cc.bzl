@@ -18,7 +18,7 @@ _COPTS = ["-Wall", "-Wextra", "-Wno-sign-compare", "-Wno-unused-parameter"]
 # For tests and what only they use: most of the time of a cold `test //...` is spent on their compilation.
 _TEST_COPTS = _COPTS + ["-O0", "-U_FORTIFY_SOURCE"]
 
-# Folders of what only tests use.
+# Folders of what only tests use: a target is test-only by default if it, or each of its sources, is in one of them.
 _TEST_FOLDERS = ["failures", "fuzz", "peer", "testing"]
 
 _ABSL = "//third_party:absl"
@@ -42,10 +42,10 @@ _HEADERS = [
 def cc_library(name, units = None, srcs = [], hdrs = [], copts = [], deps = [], testonly = None, **kwargs):
     # Headers are included as "lockstep/<folder>/<file>.h".
     package = native.package_name()
-    testonly = _is_testonly(testonly)
-    copts, deps = _copts_and_deps(copts, deps, testonly)
     if units == None:
         units = [] if srcs or hdrs else [name]
+    testonly = _is_testonly(testonly, units + srcs + hdrs)
+    copts, deps = _copts_and_deps(copts, deps, testonly)
     _cc_library(
         name = name,
         srcs = [unit + ".cc" for unit in units] + srcs,
@@ -60,11 +60,10 @@ def cc_library(name, units = None, srcs = [], hdrs = [], copts = [], deps = [], 
 
 
 def cc_binary(name, srcs = None, copts = [], deps = [], testonly = None, **kwargs):
-    testonly = _is_testonly(testonly)
+    srcs = [name + ".cc"] if srcs == None else srcs
+    testonly = _is_testonly(testonly, srcs)
     copts, deps = _copts_and_deps(copts, deps, testonly)
-    _cc_binary(
-        name = name, srcs = [name + ".cc"] if srcs == None else srcs, copts = copts, deps = deps, testonly = testonly, **kwargs
-    )
+    _cc_binary(name = name, srcs = srcs, copts = copts, deps = deps, testonly = testonly, **kwargs)
 
 
 def _test(name, srcs = None, size = "small", copts = [], data = [], env = {}, programs = {}, deps = [], **kwargs):
@@ -123,8 +122,12 @@ def torch_tests(names, **kwargs):
     [torch_test(name = name, **kwargs) for name in names]
 
 
-def _is_testonly(testonly):
-    return any([part in _TEST_FOLDERS for part in native.package_name().split("/")]) if testonly == None else testonly
+def _is_testonly(testonly, sources):
+    # Sources with a select in them cannot be looked into.
+    names = sources if sources and type(sources) == "list" else [""]
+    paths = [native.package_name() + "/" + name for name in names]
+    default = all([any([part in _TEST_FOLDERS for part in path.split("/")[:-1]]) for path in paths])
+    return default if testonly == None else testonly
 
 
 def _with(labels, others):

@@ -52,7 +52,10 @@ def _expanded(kind, keywords, package):
                 keywords[files] = ast.List([_expression([f"{unit}{suffix}" for unit in units]), own])
     elif "srcs" not in keywords:
         keywords["srcs"] = _expression([f"{name}.cc"])
-    if rule != "test" and _TEST_FOLDERS & set(pathlib.PurePath(package).parts):
+    files = [file for of in ("srcs", "hdrs") for file in _strings(keywords.get(of, ast.List([])))]
+    if rule != "test" and all(
+        _TEST_FOLDERS & set(pathlib.PurePath(package, file).parts[:-1]) for file in files or ["*"]
+    ):
         keywords.setdefault("testonly", _expression(True))
     yield f"cc_{rule}", keywords
 
