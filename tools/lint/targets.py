@@ -29,6 +29,8 @@ def _expanded(kind, keywords, package):
         return
     if kind == "peer_test" and isinstance(keywords["name"], ast.Constant):
         keywords.setdefault("script", _expression(f"{keywords['name'].value}.py"))
+    if kind == "script_test" and isinstance(keywords["name"], ast.Constant):
+        keywords.setdefault("srcs", _expression(f"{keywords['name'].value}.py"))
     family, _, rule = kind.partition("_")
     name = getattr(keywords.get("name"), "value", None)
     if family not in _FAMILIES or rule not in ("library", "binary", "program", "test") or name is None:
