@@ -855,6 +855,7 @@ set(lockstep_test_ddp_distributed_data_parallel_test_sources
   comm/testing/thread_call.cc
   comm/testing/thread_hub.cc
   ddp/distributed_data_parallel_test.cc
+  ddp/testing/headed_nets.cc
   ddp/testing/training.cc
 )
 set(lockstep_test_ddp_distributed_data_parallel_test_components base base_torch comm comm_shm ddp)
