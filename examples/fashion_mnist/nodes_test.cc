@@ -34,7 +34,7 @@ using testing::RunProgram;
 using testing::SmallData;
 
 // 2000 images are 15 steps an epoch.
-constexpr int kEpochs = 80, kSteps = 15 * kEpochs;
+constexpr int kEpochs = 40, kSteps = 15 * kEpochs;
 
 std::vector<std::string> ResumeCommand(const std::string& folder) {
   return {getenv("RESUME"),   "--data_dir=" + SmallData(), absl::StrCat("--epochs=", kEpochs),
