@@ -1,16 +1,6 @@
 // The program that PyTorch's tutorials start by torch.distributed.launch, in C++: a RandomDataset, a
-// DistributedSampler, a model on the device of its local rank, and DistributedDataParallel.
-//
-//   bazel run //examples/random_dataset:train     # two ranks on this machine
-//   bazel-bin/launch/launch --nproc_per_node=2 bazel-bin/examples/random_dataset/train
-//   python -m torch.distributed.launch --nproc_per_node=2 --use_env --no-python bazel-bin/examples/random_dataset/train
-//
-// or on two machines, of which the first has the address 192.168.1.1,
-//
-//   launch --nproc_per_node=2 --nnodes=2 --node_rank=0 --master_addr=192.168.1.1 --master_port=1234 train   # on node 0
-//   launch --nproc_per_node=2 --nnodes=2 --node_rank=1 --master_addr=192.168.1.1 --master_port=1234 train   # on node 1
-//
-// prints, from rank 0, on two ranks without a GPU,
+// DistributedSampler, a model on the device of its local rank, and DistributedDataParallel. README.md has the commands
+// for one machine and for two. On two ranks without a GPU it prints
 //
 //   rank 0 of 2 is local rank 0 of node 0, on cpu
 //   rank 1 of 2 is local rank 1 of node 0, on cpu
@@ -21,39 +11,26 @@
 //
 // and exits with an error when any of that is not so.
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/DeviceGuard.h>
 #include <gflags/gflags.h>
-#include <torch/data/dataloader.h>
-#include <torch/nn/functional/loss.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
-#include <torch/utils.h>
+#include <torch/torch.h>
 
-#include <cstdint>
 #include <cstdlib>
-#include <cstring>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "lockstep/base/command_line.h"
-#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
-#include "lockstep/base/torch_status.h"
 #include "lockstep/comm/environment/rank_environment.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
-#include "lockstep/examples/random_dataset/random_dataset.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/devices.h"
-#include "lockstep/examples/ranks/finish.h"
+#include "lockstep/examples/ranks/frame.h"
 #include "lockstep/launch/spawn.h"
-#include "lockstep/sampler/distributed_batch_sampler.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/sampler/torch_sampler.h"
 
@@ -67,49 +44,35 @@ DEFINE_double(timeout, 60, "Seconds that meeting, or one collective, may take.")
 namespace lockstep::examples {
 namespace {
 
-constexpr int64_t kFeatures = 5;
 constexpr double kLearningRate = 0.1;
 
-// Where this rank is: as the environment says it, but for a --local-rank=1 or --local_rank=1 on the command line, as
-// torch.distributed.launch gives it.
-absl::StatusOr<comm::RankEnvironment> Environment() {
-  return comm::ReadRankEnvironment([](absl::string_view name) -> std::optional<std::string> {
-    if (name == "LOCAL_RANK" && FLAGS_local_rank >= 0) return absl::StrCat(FLAGS_local_rank);
-    return comm::ProcessEnvironment(name);
-  });
-}
+struct Batch {
+  at::Tensor indices, inputs, labels;  // int64 [batch], float32 [batch, 5], float32 [batch, 1]
+};
 
-void Say(const comm::ProcessGroup& group, const std::string& line) {
-  if (group.rank() == 0) std::cout << line << std::endl;
-}
+// Normally distributed numbers, the same on every rank. A label is the sum of its sample, so there is something to
+// learn.
+class RandomDataset : public torch::data::datasets::BatchDataset<RandomDataset, Batch> {
+ public:
+  explicit RandomDataset(int64_t size) : inputs_(torch::randn({size, 5}, at::detail::createCPUGenerator(0))) {}
 
-// Every rank's `text`, printed by rank 0.
-absl::Status SayFromAll(comm::ProcessGroup& group, const std::string& text) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> lines, group.AllGatherBytes(text));
-  for (size_t rank = 0; rank < lines.size(); ++rank) {
-    Say(group, absl::StrCat("rank ", rank, " of ", lines.size(), " is ", lines[rank]));
+  Batch get_batch(c10::ArrayRef<size_t> indices) override {
+    return BatchOf(torch::tensor(std::vector<int64_t>(indices.begin(), indices.end())));
   }
-  return absl::OkStatus();
-}
+  std::optional<size_t> size() const override { return inputs_.size(0); }
 
-std::string Place(const comm::RankEnvironment& environment, c10::Device device) {
-  return absl::StrCat("local rank ", environment.local_rank, " of ",
-                      environment.node_rank ? absl::StrCat("node ", *environment.node_rank) : "its node", ", on ",
-                      device.str());
-}
+  Batch BatchOf(const at::Tensor& indices) const {
+    const at::Tensor inputs = inputs_.index_select(0, indices);
+    return {indices, inputs, inputs.sum(1, /*keepdim=*/true)};
+  }
 
-// ---- Training.
+ private:
+  at::Tensor inputs_;
+};
 
-sampler::DistributedSamplerOptions SamplerOptions(int rank, int ranks) {
-  sampler::DistributedSamplerOptions options;
-  options.num_replicas = ranks;
-  options.rank = rank;
-  return options;
-}
-
-// One step of training; the loss.
+// One step of training. Returns the loss.
 template <typename Model>
-double Step(Model& model, torch::optim::Optimizer& optimizer, const RandomBatch& batch, c10::Device device) {
+double Step(Model& model, torch::optim::Optimizer& optimizer, const Batch& batch, c10::Device device) {
   optimizer.zero_grad();
   const at::Tensor outputs = model.forward(batch.inputs.to(device));
   const at::Tensor loss = torch::nn::functional::mse_loss(outputs, batch.labels.to(device));
@@ -118,142 +81,97 @@ double Step(Model& model, torch::optim::Optimizer& optimizer, const RandomBatch&
   return loss.item<double>();
 }
 
-// A rank's samples and loss in an epoch.
-struct Epoch {
-  std::vector<int64_t> seen;  // the samples, in order
-  double loss = 0;            // the mean over this rank's steps
-};
-
-template <typename Model, typename Loader>
-Epoch TrainEpoch(Model& model, torch::optim::Optimizer& optimizer, Loader& loader, c10::Device device) {
-  Epoch epoch;
-  int steps = 0;
-  for (const RandomBatch& batch : loader) {
-    epoch.loss += Step(model, optimizer, batch, device);
-    epoch.seen.insert(epoch.seen.end(), batch.indices.begin(), batch.indices.end());
-    ++steps;
-  }
-  epoch.loss /= steps;
-  return epoch;
+// Returns the samples that each rank saw, in order: int64 [ranks, samples of a rank].
+absl::StatusOr<at::Tensor> Gather(const std::vector<at::Tensor>& batches, comm::ProcessGroup& group) {
+  const at::Tensor mine = at::cat(batches);
+  const at::Tensor all = at::empty({group.size(), mine.numel()}, at::kLong);
+  LOCKSTEP_RETURN_IF_ERROR(group.AllGather(all.unbind(), mine));
+  return all;
 }
 
-// ---- What must hold.
-
-// How often the ranks together have seen each sample.
-absl::StatusOr<std::vector<int64_t>> CountSeen(const std::vector<int64_t>& mine, comm::ProcessGroup& group) {
-  const absl::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(int64_t));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all, group.AllGatherBytes(bytes));
-  std::vector<int64_t> counts(FLAGS_size);
-  for (const std::string& seen : all) {
-    std::vector<int64_t> indices(seen.size() / sizeof(int64_t));
-    std::memcpy(indices.data(), seen.data(), seen.size());
-    for (const int64_t index : indices) ++counts.at(index);
-  }
-  return counts;
-}
-
-// Each sample is seen once; and where the ranks cannot share them evenly, as many again as fill the last row, one of
-// each rank. Returns how many those are.
-absl::StatusOr<int64_t> CheckSeen(const std::vector<int64_t>& counts, int ranks) {
-  int64_t all = 0;
-  for (const int64_t count : counts) all += count;
-  const int64_t size = static_cast<int64_t>(counts.size());
-  const int64_t expected = (size + ranks - 1) / ranks * ranks;
+// Checks that each sample was seen once. If the ranks cannot share the samples evenly, some are seen again, until every
+// rank has as many. Returns their number.
+absl::StatusOr<int64_t> CheckSeen(const at::Tensor& seen) {
+  const int64_t ranks = seen.size(0), all = seen.numel(), expected = (FLAGS_size + ranks - 1) / ranks * ranks;
   if (all != expected) return absl::InternalError(absl::StrCat(all, " samples were seen, expected ", expected));
-  for (int64_t i = 0; i < size; ++i) {
-    if (counts[i] != all / size && counts[i] != (all + size - 1) / size) {
-      return absl::InternalError(absl::StrCat("sample ", i, " was seen ", counts[i], " times"));
-    }
+  const at::Tensor counts = seen.flatten().bincount({}, FLAGS_size);
+  const int64_t least = counts.min().item<int64_t>(), most = counts.max().item<int64_t>();
+  if (least < all / FLAGS_size || most > (all + FLAGS_size - 1) / FLAGS_size) {
+    return absl::InternalError(absl::StrCat("samples were seen from ", least, " to ", most, " times"));
   }
-  return all - size;
+  return all - FLAGS_size;
 }
 
-// Trains `model` in one process that takes, as its step's batch, the batches of all ranks.
-absl::Status TrainInOneProcess(torch::nn::Linear& model, RandomDataset dataset, int ranks) {
-  std::vector<sampler::DistributedBatchSampler> shares;
-  for (int rank = 0; rank < ranks; ++rank) {
-    sampler::DistributedBatchSamplerOptions options;
-    options.sampler = SamplerOptions(rank, ranks);
-    options.batch_size = FLAGS_batch_size;
-    LOCKSTEP_ASSIGN_OR_RETURN(auto share, sampler::DistributedBatchSampler::Create(FLAGS_size, options));
-    shares.push_back(std::move(share));
-  }
-  torch::optim::SGD optimizer(model->parameters(), kLearningRate);
-  for (int64_t epoch = 0; epoch < FLAGS_epochs; ++epoch) {
-    for (auto& share : shares) {
-      share.set_epoch(epoch);
-      share.reset();
-    }
-    for (int64_t step = 0; step < shares[0].num_batches(); ++step) {
-      std::vector<size_t> joined;
-      for (auto& share : shares) {
-        const std::vector<size_t> batch = *share.next();
-        joined.insert(joined.end(), batch.begin(), batch.end());
-      }
-      Step(*model, optimizer, dataset.get_batch(joined), c10::kCPU);
-    }
+// Rank 0 prints the place of every rank.
+absl::Status SayPlaces(const comm::RankEnvironment& environment, c10::Device device, comm::ProcessGroup& group) {
+  const std::string node = environment.node_rank ? absl::StrCat("node ", *environment.node_rank) : "its node";
+  const std::string place = absl::StrCat("local rank ", environment.local_rank, " of ", node, ", on ", device.str());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> places, group.AllGatherBytes(place));
+  for (int rank = 0; rank < group.size(); ++rank) {
+    Say(group, absl::StrCat("rank ", rank, " of ", group.size(), " is ", places[rank]));
   }
   return absl::OkStatus();
 }
 
-torch::nn::Linear CopyOnCpu(const torch::nn::Linear& model) {
-  return std::dynamic_pointer_cast<torch::nn::LinearImpl>(model->clone(c10::Device(c10::kCPU)));
-}
-
-// ---- Running it.
-
-absl::Status Train(const comm::RankEnvironment& environment, c10::Device device, comm::ProcessGroup& group) {
-  LOCKSTEP_RETURN_IF_ERROR(SayFromAll(group, Place(environment, device)));
-
-  const RandomDataset dataset(FLAGS_size, kFeatures, /*seed=*/0);
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      auto sampler, sampler::DistributedSampler::Create(FLAGS_size, SamplerOptions(group.rank(), group.size())));
-  auto loader = torch::data::make_data_loader(dataset, sampler::TorchSampler(sampler), FLAGS_batch_size);
+absl::Status Train(c10::Device device, comm::ProcessGroup& group) {
+  const RandomDataset dataset(FLAGS_size);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler,
+                            sampler::DistributedSampler::Create(FLAGS_size, {group.size(), group.rank()}));
+  const auto loader = torch::data::make_data_loader(dataset, sampler::TorchSampler(sampler), FLAGS_batch_size);
 
   torch::manual_seed(group.rank());
-  torch::nn::Linear model(kFeatures, 1);  // initialised differently on each rank; Wrap gives all of them rank 0's
+  torch::nn::Linear model(5, 1);  // initialised differently on each rank; Wrap gives all of them rank 0's
   model->to(device);
   ddp::Options options;
   if (device.is_cuda()) options.device_ids = {device};
   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp_model, ddp::Wrap(model, &group, options));
-  torch::nn::Linear alone = CopyOnCpu(model);
-
   torch::optim::SGD optimizer(ddp_model.parameters(), kLearningRate);
-  for (int64_t i = 0; i < FLAGS_epochs; ++i) {
-    sampler.set_epoch(i);  // another order of samples
-    const Epoch epoch = TrainEpoch(ddp_model, optimizer, *loader, device);
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> counts, CountSeen(epoch.seen, group));
-    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t padding, CheckSeen(counts, group.size()));
-    Say(group, absl::StrCat("epoch ", i + 1, ": all ", FLAGS_size, " samples seen once, and ", padding,
-                            " again as padding; mean loss of rank 0 ", epoch.loss));
+  const auto alone = std::dynamic_pointer_cast<torch::nn::LinearImpl>(model->clone(c10::Device(c10::kCPU)));
+  torch::optim::SGD alone_optimizer(alone->parameters(), kLearningRate);
+
+  for (int64_t epoch = 0; epoch < FLAGS_epochs; ++epoch) {
+    sampler.set_epoch(epoch);  // another order of samples
+    double loss = 0;
+    std::vector<at::Tensor> seen_here;
+    for (const Batch& batch : *loader) {
+      loss += Step(ddp_model, optimizer, batch, device);
+      seen_here.push_back(batch.indices);
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor seen, Gather(seen_here, group));
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t padding, CheckSeen(seen));
+    Say(group, absl::StrCat("epoch ", epoch + 1, ": all ", FLAGS_size, " samples seen once, and ", padding,
+                            " again as padding; mean loss of rank 0 ", loss / static_cast<double>(seen_here.size())));
+    // One process does the same. Its batches are the batches of all ranks.
+    for (const at::Tensor& indices : seen.split(FLAGS_batch_size, /*dim=*/1)) {
+      Step(*alone, alone_optimizer, dataset.BatchOf(indices.flatten()), c10::kCPU);
+    }
   }
 
   LOCKSTEP_RETURN_IF_ERROR(CheckAlike(ddp_model.parameters(), group));
-  LOCKSTEP_RETURN_IF_ERROR(TrainInOneProcess(alone, dataset, group.size()));
   const double difference = MaxDifference(ddp_model.parameters(), alone->parameters());
-  if (!(difference < 1e-6)) {
-    return absl::InternalError(absl::StrCat("one process with the batches of all ranks ends ", difference, " away"));
-  }
-  Say(group, absl::StrCat("the ranks end alike to the bit; one process with the batches of all ranks ends ",
-                          absl::SixDigits(difference), " away"));
+  const std::string end = absl::StrCat("one process with the batches of all ranks ends ", difference, " away");
+  if (!(difference < 1e-6)) return absl::InternalError(end);
+  Say(group, absl::StrCat("the ranks end alike to the bit; ", end));
   return absl::OkStatus();
 }
 
 absl::Status TrainAsRank() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment, Environment());
+  LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment, comm::ReadRankEnvironment());
   const c10::Device device = RankDevices(environment)[0];
   const c10::DeviceGuard on_device(device);  // NCCL wants to know before it starts
-  comm::InitOptions options;                 // env://: the launcher says where the ranks meet
-  options.timeout = absl::Seconds(FLAGS_timeout);
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<comm::ProcessGroup> group, comm::InitProcessGroup(options));
-  absl::Status status;
-  const absl::Status thrown = TorchStatus("", [&] { status = Train(environment, device, *group); });
-  status.Update(thrown);
-  return FinishRank(group.get(), status);
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup({.timeout = absl::Seconds(FLAGS_timeout)}));
+  return AsRank(group.get(), [&]() -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(SayPlaces(environment, device, *group));
+    return Train(device, *group);
+  });
 }
 
-ProgramUsage Usage() {
-  ProgramUsage usage;
+}  // namespace
+}  // namespace lockstep::examples
+
+int main(int argc, char** argv) {
+  using namespace lockstep::examples;
+  lockstep::ProgramUsage usage;
   usage.source = __FILE__;
   usage.description = R"(
 Trains a linear model on random samples, data-parallel, as the program of
@@ -262,26 +180,9 @@ torch.distributed.launch's tutorial does, and checks that every sample is seen.
   train                                two ranks on this machine
   launch --nproc_per_node=2 train      under a launcher, such as torchrun
 )";
-  return usage;
-}
-
-absl::Status Run() {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"size", FLAGS_size * 1.0, 1},
-                                        {"batch_size", FLAGS_batch_size * 1.0, 1},
-                                        {"epochs", FLAGS_epochs * 1.0, 1},
-                                        {"nproc_per_node", FLAGS_nproc_per_node * 1.0, 1}}));
-  LOCKSTEP_RETURN_IF_ERROR(CheckSeconds("timeout", FLAGS_timeout));
-  return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [](int) { return TrainAsRank(); });
-}
-
-}  // namespace
-}  // namespace lockstep::examples
-
-int main(int argc, char** argv) {
-  // A broken connection is one line from us; LibTorch would log the same twice more, with a C++ stack.
-  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
-  lockstep::ParseCommandLine(argc, argv, lockstep::examples::Usage());
-  const absl::Status status = lockstep::examples::Run();
-  if (!status.ok()) std::cerr << absl::StrCat("train: ", status.message(), "\n");
-  return lockstep::launch::ExitCode(status);
+  return ExampleMain(argc, argv, usage, {"size", "batch_size", "epochs", "nproc_per_node"}, [] {
+    // torch.distributed.launch may give the local rank on the command line.
+    if (FLAGS_local_rank >= 0) setenv("LOCAL_RANK", std::to_string(FLAGS_local_rank).c_str(), /*overwrite=*/1);
+    return lockstep::launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [](int) { return TrainAsRank(); });
+  });
 }
