@@ -7,11 +7,8 @@
 #include <signal.h>
 #include <torch/torch.h>
 
-#include <iostream>
-
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -23,6 +20,7 @@
 #include "lockstep/elastic/world.h"
 #include "lockstep/elastic/wrap.h"
 #include "lockstep/examples/fashion_mnist/net.h"
+#include "lockstep/examples/ranks/frame.h"
 #include "lockstep/launch/spawn.h"
 #include "lockstep/sampler/torch_sampler.h"
 #include "lockstep/sampler/virtual_rank_sampler.h"
@@ -57,10 +55,8 @@ absl::Status Train() {
     const absl::Time start = absl::Now();
     const int rank = group->rank(), ranks = group->size();
     const bool dies = FLAGS_kill_every > 0 && ranks > 1 && rank == world->generation().number % ranks;
-    if (rank == 0) std::cout << absl::StrFormat("%d ranks, from step %d of %d\n", ranks, step, all_steps) << std::flush;
-    ddp::Options options;
-    options.virtual_ranks = kVirtualRanks;
-    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, elastic::Wrap(net, group, options));
+    Say(*group, absl::StrFormat("%d ranks, from step %d of %d", ranks, step, all_steps));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, elastic::Wrap(net, group, {.virtual_ranks = kVirtualRanks}));
     LOCKSTEP_ASSIGN_OR_RETURN(
         auto sampler, sampler::VirtualRankSampler::Create(train.size(), rank, ranks, {.num_replicas = kVirtualRanks}));
     while (step < all_steps) {
@@ -90,16 +86,15 @@ absl::Status Train() {
     const torch::NoGradGuard no_grad;
     const auto all = test.images().to(torch::kFloat).div(255).view({-1, 1, 28, 28});
     const double correct = net(Normalized(all)).argmax(1).eq(test.labels()).to(torch::kDouble).mean().item<double>();
-    std::cout << absl::StrFormat("done: test accuracy %.4f\n", correct) << std::flush;
+    Say(*group, absl::StrFormat("done: test accuracy %.4f", correct));
     return FLAGS_out.empty() ? absl::OkStatus() : checkpoint::Save(FLAGS_out, checkpoint::StateDict(*net));
   };
   return world->Run(train_with);
 }
 
 absl::Status Run() {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"nproc_per_node", FLAGS_nproc_per_node * 1.0, 1, kVirtualRanks},
-                                        {"epochs", FLAGS_epochs * 1.0, 1},
-                                        {"kill_every", FLAGS_kill_every, 0}}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges(
+      {{"nproc_per_node", FLAGS_nproc_per_node * 1.0, 1, kVirtualRanks}, {"kill_every", FLAGS_kill_every, 0}}));
   return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [](int) { return Train(); });
 }
 
@@ -107,9 +102,7 @@ absl::Status Run() {
 }  // namespace lockstep::examples
 
 int main(int argc, char** argv) {
-  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);  // or LibTorch would log our errors, too, with its stack
-  lockstep::ParseCommandLine(argc, argv, {.source = __FILE__, .description = "Trains, whatever ranks die."});
-  const absl::Status status = lockstep::examples::Run();
-  if (!status.ok()) std::cerr << absl::StrCat("train: ", status.message(), "\n");
-  return lockstep::launch::ExitCode(status);
+  using namespace lockstep::examples;
+  const lockstep::ProgramUsage usage = {.source = __FILE__, .description = "Trains, whatever ranks die."};
+  return ExampleMain(argc, argv, usage, {"epochs"}, Run);
 }
