@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/manager/manager.h"
@@ -92,7 +93,10 @@ struct Training {
 
   // Trains from the run's place to the end of its epoch.
   absl::Status TrainEpoch() {
-    run.BeginEpoch();
+    // The groups after a rank has died go on within the epoch.
+    if (run.begin.epoch != progress.place.epoch) {
+      run.begin = {progress.place.epoch, progress.place.consumed, absl::Now()};
+    }
     LOCKSTEP_RETURN_IF_ERROR(sampler.Restore(progress.place));
     const auto loader = torch::data::make_data_loader(data::TorchBatchDataset(train), sampler::TorchSampler(sampler),
                                                       FLAGS_batch_size / parts);
@@ -133,9 +137,10 @@ struct Training {
 
   // Evaluates, saves and prints. If a rank dies before the row is printed, the next group repeats it.
   absl::Status EndEpoch() {
-    const absl::Duration time = run.EpochTime();
+    const absl::Duration time = absl::Now() - run.begin.time;
     LOCKSTEP_ASSIGN_OR_RETURN(const double accuracy, TestAccuracy(run.net, test, parts, group));
-    const std::string row = run.Row(train.size(), time, accuracy);
+    const double loss = progress.losses / static_cast<double>(progress.loss_steps);
+    const std::string row = EpochRow(progress.place.epoch, loss, accuracy, train.size() - run.begin.consumed, time);
     sampler.set_epoch(progress.place.epoch + 1);
     progress = {progress.step, sampler.State(0)};
     LOCKSTEP_RETURN_IF_ERROR(Save());
@@ -150,10 +155,13 @@ absl::Status TrainWith(const data::FashionMnist& train, const data::FashionMnist
   const int ranks = group->size(), parts = FLAGS_virtual_ranks ? FLAGS_virtual_ranks : ranks;
   LOCKSTEP_ASSIGN_OR_RETURN(
       auto sampler, sampler::VirtualRankSampler::Create(train.size(), group->rank(), ranks, {.num_replicas = parts}));
-  ddp::Options options;
-  options.virtual_ranks = FLAGS_virtual_ranks;
-  LOCKSTEP_ASSIGN_OR_RETURN(auto net, elastic::Wrap(run.net, group, options));
-  LOCKSTEP_ASSIGN_OR_RETURN(auto manager, run.MakeManager(FLAGS_checkpoint_dir, group));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto net, elastic::Wrap(run.net, group, {.virtual_ranks = FLAGS_virtual_ranks}));
+  std::unique_ptr<checkpoint::Manager> manager;
+  if (!FLAGS_checkpoint_dir.empty()) {
+    // With virtual ranks, the files are the same on any number of ranks.
+    const checkpoint::ManagerOptions options = {.independent_of_ranks = FLAGS_virtual_ranks > 0};
+    LOCKSTEP_ASSIGN_OR_RETURN(manager, checkpoint::Manager::Create(FLAGS_checkpoint_dir, group, options));
+  }
   return Training{train, test, group, world, run, parts, std::move(sampler), std::move(net), std::move(manager)}.Run();
 }
 
@@ -162,14 +170,14 @@ absl::Status TrainAsRank() {
   torch::manual_seed(0);
   RunState run = {FLAGS_batch_size, FLAGS_virtual_ranks};
   LOCKSTEP_RETURN_IF_ERROR(run.CheckFlags(FLAGS_elastic));
-  elastic::Options options;
-  options.max_ranks = FLAGS_virtual_ranks;
-  options.backend = FLAGS_backend;
-  options.regroups = FLAGS_virtual_ranks > 0 || FLAGS_elastic;
+  const elastic::Options options = {
+      .max_ranks = FLAGS_virtual_ranks, .backend = FLAGS_backend, .regroups = FLAGS_virtual_ranks > 0 || FLAGS_elastic};
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world, elastic::World::Join(options));
   LOCKSTEP_ASSIGN_OR_RETURN(auto train, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTrain));
   LOCKSTEP_ASSIGN_OR_RETURN(auto test, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTest));
-  LOCKSTEP_RETURN_IF_ERROR(run.KeepIn(*world));
+  LOCKSTEP_RETURN_IF_ERROR(world->Keep("net", *run.net));
+  LOCKSTEP_RETURN_IF_ERROR(world->Keep("optimizer", run.optimizer));
+  LOCKSTEP_RETURN_IF_ERROR(world->Keep("progress", &run.progress));
   const absl::Status status =
       world->Run([&](comm::ProcessGroup* group) { return TrainWith(train, test, group, *world, run); });
   return world->is_elastic() || world->generation().world_size == 1 ? status : OfRank(status, world->generation().rank);

@@ -1,14 +1,12 @@
 #include "lockstep/examples/fashion_mnist/run_state.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/comm/environment/rank_environment.h"
 #include "lockstep/ddp/bucket_layout_value.h"
-#include "lockstep/examples/fashion_mnist/metrics.h"
 #include "lockstep/examples/program/saved_flag.h"
 #include "lockstep/sampler/sampler_state_value.h"
 
@@ -23,31 +21,6 @@ absl::Status RunState::CheckFlags(bool elastic) const {
   const bool may_shrink = elastic && virtual_ranks == 0;
   if (batch_size >= parts && (batch_size % parts == 0 || may_shrink)) return absl::OkStatus();
   return FlagError("batch_size", batch_size, absl::StrCat("a multiple of ", parts));
-}
-
-void RunState::BeginEpoch() {
-  if (begin.epoch != progress.place.epoch) begin = {progress.place.epoch, progress.place.consumed, absl::Now()};
-}
-
-absl::Duration RunState::EpochTime() const { return absl::Now() - begin.time; }
-
-std::string RunState::Row(int64_t images, absl::Duration time, double accuracy) const {
-  const double loss = progress.losses / static_cast<double>(progress.loss_steps);
-  return EpochRow(progress.place.epoch, loss, accuracy, images - begin.consumed, time);
-}
-
-absl::StatusOr<std::unique_ptr<checkpoint::Manager>> RunState::MakeManager(const std::string& folder,
-                                                                           comm::ProcessGroup* group) const {
-  if (folder.empty()) return nullptr;
-  checkpoint::ManagerOptions options;
-  options.independent_of_ranks = virtual_ranks > 0;
-  return checkpoint::Manager::Create(folder, group, options);
-}
-
-absl::Status RunState::KeepIn(elastic::World& world) {
-  LOCKSTEP_RETURN_IF_ERROR(world.Keep("net", *net));
-  LOCKSTEP_RETURN_IF_ERROR(world.Keep("optimizer", optimizer));
-  return world.Keep("progress", &progress);
 }
 
 absl::Status RunState::Save(checkpoint::Manager* manager, const ddp::DistributedDataParallel<Net>& ddp,

@@ -7,7 +7,6 @@
 #include <torch/optim/sgd.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,9 +14,7 @@
 #include "absl/time/time.h"
 #include "lockstep/checkpoint/manager/manager.h"
 #include "lockstep/checkpoint/value.h"
-#include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
-#include "lockstep/elastic/world.h"
 #include "lockstep/examples/fashion_mnist/net.h"
 #include "lockstep/sampler/sampler_state.h"
 #include "lockstep/sampler/virtual_rank_sampler.h"
@@ -48,27 +45,10 @@ struct RunState {
   Progress progress{};
   EpochBegin begin{};
 
-  // Begins to measure the epoch's time, unless this rank is within the epoch already.
-  void BeginEpoch();
-
-  // Returns the time of this rank's training since BeginEpoch().
-  absl::Duration EpochTime() const;
-
-  // The epoch's row for the terminal. `images`: of an epoch. `time`: as EpochTime() at the epoch's end.
-  std::string Row(int64_t images, absl::Duration time, double accuracy) const;
-
   // Checks that the flags fit each other and the number of ranks that the launcher has started: --virtual_ranks must be
   // enough, and --batch_size a multiple. In an `elastic` run without virtual ranks, the ranks that are left may not
   // divide it; then a step has some images fewer. Not collective. Errors: FlagError(), or the environment's error.
   absl::Status CheckFlags(bool elastic) const;
-
-  // Null for a folder "". With virtual ranks, its files are the same on any number of ranks. Every rank must call it.
-  // Errors are Manager::Create's.
-  absl::StatusOr<std::unique_ptr<checkpoint::Manager>> MakeManager(const std::string& folder,
-                                                                   comm::ProcessGroup* group) const;
-
-  // So that `world` keeps the net, the optimizer and the progress. `world` must not outlive this state.
-  absl::Status KeepIn(elastic::World& world);
 
   // Saves a checkpoint. `ddp` has wrapped `net` for `ranks` ranks. Every rank must call it. Without a manager (nullptr)
   // it does nothing.
