@@ -7,11 +7,7 @@
 //
 //   custom_dataset: 2 ranks saw each of 1000 examples once; the rare class is 10 % of them, and 48.4 % if weighted
 
-#include <ATen/core/Generator.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/zeros.h>
+#include <torch/torch.h>
 
 #include <optional>
 #include <vector>
@@ -46,10 +42,8 @@ class Numbers : public data::Dataset {
 // One epoch of this rank's examples, in order.
 absl::StatusOr<data::Example> Epoch(sampler::Sampler* sampler, int num_workers) {
   const Numbers dataset;
-  data::LoaderOptions options;
-  options.batch_size = 64;
-  options.num_workers = num_workers;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto loader, data::Loader::Create(&dataset, sampler, options));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto loader,
+                            data::Loader::Create(&dataset, sampler, {.batch_size = 64, .num_workers = num_workers}));
   LOCKSTEP_RETURN_IF_ERROR(loader->Start(/*epoch=*/0));  // in training: sampler.set_epoch(epoch) before
   std::vector<at::Tensor> data, target;
   while (true) {
@@ -77,10 +71,7 @@ absl::StatusOr<Seen> Count(comm::ProcessGroup& group, const data::Example& epoch
 }
 
 absl::Status Run(comm::ProcessGroup& group) {
-  sampler::DistributedSamplerOptions each;
-  each.num_replicas = group.size();
-  each.rank = group.rank();
-  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(kSize, each));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(kSize, {group.size(), group.rank()}));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto epoch, Epoch(&sampler, /*num_workers=*/3));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto again, Epoch(&sampler, /*num_workers=*/1));
   LOCKSTEP_ASSIGN_OR_RETURN(const Seen seen, Count(group, epoch));
@@ -91,16 +82,14 @@ absl::Status Run(comm::ProcessGroup& group) {
 
   std::vector<double> weights;
   for (int64_t i = 0; i < kSize; ++i) weights.push_back(Numbers::Class(i) == 1 ? 9 : 1);
-  sampler::WeightedSamplerOptions drawn;
-  drawn.num_replicas = group.size();
-  drawn.rank = group.rank();
-  LOCKSTEP_ASSIGN_OR_RETURN(auto weighted, sampler::WeightedSampler::Create(weights, /*num_samples=*/kSize, drawn));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      auto weighted, sampler::WeightedSampler::Create(weights, /*num_samples=*/kSize, {group.size(), group.rank()}));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto weighted_epoch, Epoch(&weighted, /*num_workers=*/3));
   LOCKSTEP_ASSIGN_OR_RETURN(const Seen weighted_seen, Count(group, weighted_epoch));
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber("the share of the rare class", weighted_seen.rare, 0.45, 0.55));
-  Say(group, absl::StrCat("custom_dataset: ", group.size(), " ranks saw each of ", kSize,
-                          " examples once; the rare class is ", absl::SixDigits(100 * seen.rare), " % of them, and ",
-                          absl::SixDigits(100 * weighted_seen.rare), " % if weighted"));
+  Say(group,
+      absl::StrCat("custom_dataset: ", group.size(), " ranks saw each of ", kSize, " examples once; the rare class is ",
+                   100 * seen.rare, " % of them, and ", 100 * weighted_seen.rare, " % if weighted"));
   return absl::OkStatus();
 }
 
@@ -109,6 +98,5 @@ absl::Status Run(comm::ProcessGroup& group) {
 
 int main(int argc, char** argv) {
   using namespace lockstep::examples;
-  return RecipeMain(argc, argv, "A recipe: your own dataset, its loader and two samplers.",
-                    [] { return OnRanks(2, &Run); });
+  return RecipeMain(argc, argv, "A recipe: your own dataset, its loader and two samplers.", /*ranks=*/2, Run);
 }

@@ -10,11 +10,8 @@
 
 #include "lockstep/dp/data_parallel.h"
 
-#include <c10/core/Device.h>
 #include <gflags/gflags.h>
-#include <torch/cuda.h>
-#include <torch/nn/functional/loss.h>
-#include <torch/optim/sgd.h>
+#include <torch/torch.h>
 
 #include <cstdint>
 #include <iostream>
@@ -24,7 +21,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
-#include "lockstep/base/torch_status.h"
 #include "lockstep/data/example.h"
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/examples/fashion_mnist/net.h"
@@ -40,13 +36,6 @@ namespace {
 using data::FashionMnist;
 
 constexpr int64_t kBatch = 600, kSteps = 40;
-
-// The CUDA runtime itself heeds CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER.
-dp::Options Devices() {
-  dp::Options options;
-  if (torch::cuda::device_count() == 0) options.device_ids = {torch::kCPU, torch::kCPU};
-  return options;
-}
 
 // Trains `model`, whose first or only device is `device`. Returns the loss of each step.
 template <typename Model>
@@ -77,12 +66,14 @@ double Accuracy(Model& model, const FashionMnist& test) {
   return correct.to(at::kDouble).mean().template item<double>();
 }
 
-absl::Status TrainAndCompare() {
+absl::Status Run() {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto images, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTrain));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto test, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTest));
   torch::manual_seed(0);
   Net net;
-  LOCKSTEP_ASSIGN_OR_RETURN(auto model, dp::Wrap(net, Devices()));
+  dp::Options options;  // all GPUs; the CUDA runtime itself heeds CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER
+  if (torch::cuda::device_count() == 0) options.device_ids = {torch::kCPU, torch::kCPU};
+  LOCKSTEP_ASSIGN_OR_RETURN(auto model, dp::Wrap(net, options));
   const std::vector<c10::Device>& devices = model.device_ids();
   net->to(devices[0]);
   Net alone(std::dynamic_pointer_cast<NetImpl>(net->clone()));
@@ -95,18 +86,11 @@ absl::Status TrainAndCompare() {
   for (int i = 0; i < kSteps; ++i) {
     LOCKSTEP_RETURN_IF_ERROR(CheckNumber("the difference of the losses", losses[i] - alone_losses[i], -1e-5, 1e-5));
   }
-  std::cout << absl::StrCat(
-      "data_parallel: ", devices.size(), " replicas (", absl::StrJoin(devices, ", ", absl::StreamFormatter()),
-      ") trained on ", kSteps, " batches of ", kBatch, " images; loss ", losses.front(), " to ", losses.back(),
-      "; test accuracy ", accuracy, "; the module alone ends within ", absl::SixDigits(difference), "\n");
+  std::cout << absl::StrCat("data_parallel: ", devices.size(), " replicas (",
+                            absl::StrJoin(devices, ", ", absl::StreamFormatter()), ") trained on ", kSteps,
+                            " batches of ", kBatch, " images; loss ", losses.front(), " to ", losses.back(),
+                            "; test accuracy ", accuracy, "; the module alone ends within ", difference, "\n");
   return absl::OkStatus();
-}
-
-absl::Status Run() {
-  absl::Status status;
-  const absl::Status thrown = TorchStatus("", [&] { status = TrainAndCompare(); });
-  status.Update(thrown);
-  return status;
 }
 
 }  // namespace

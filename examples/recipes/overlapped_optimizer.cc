@@ -12,10 +12,7 @@
 #include "lockstep/ddp/overlapped_optimizer.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/randn.h>
-#include <torch/nn/functional/loss.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
+#include <torch/torch.h>
 
 #include <memory>
 
@@ -80,5 +77,5 @@ absl::Status Compare(comm::ProcessGroup& group) {
 int main(int argc, char** argv) {
   using namespace lockstep::examples;
   return RecipeMain(argc, argv, "A recipe: an optimizer that steps during backward, and the search for a slow rank.",
-                    [] { return OnRanks(3, &Compare); });
+                    /*ranks=*/3, Compare);
 }

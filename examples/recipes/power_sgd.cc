@@ -10,10 +10,7 @@
 #include "lockstep/ddp/hooks/power_sgd.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/randn.h>
-#include <torch/nn/functional/loss.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
+#include <torch/torch.h>
 
 #include <memory>
 #include <utility>
@@ -66,9 +63,8 @@ absl::Status Compare(comm::ProcessGroup& group) {
   const double rate = options.statistics->rate();
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber("the compression rate", rate, 32, 32));
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber("the loss", loss, 0, 1e-3));
-  Say(group,
-      absl::StrCat("power_sgd: ", group.size(), " ranks exchanged ", absl::SixDigits(rate),
-                   " times fewer numbers; loss ", absl::SixDigits(loss), " instead of ", absl::SixDigits(plain)));
+  Say(group, absl::StrCat("power_sgd: ", group.size(), " ranks exchanged ", rate, " times fewer numbers; loss ", loss,
+                          " instead of ", plain));
   return absl::OkStatus();
 }
 
@@ -77,5 +73,5 @@ absl::Status Compare(comm::ProcessGroup& group) {
 
 int main(int argc, char** argv) {
   using namespace lockstep::examples;
-  return RecipeMain(argc, argv, "A recipe: gradients compressed by PowerSGD.", [] { return OnRanks(2, &Compare); });
+  return RecipeMain(argc, argv, "A recipe: gradients compressed by PowerSGD.", /*ranks=*/2, Compare);
 }

@@ -5,8 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "lockstep/base/command_line.h"
-#include "lockstep/base/flag_error.h"
-#include "lockstep/base/status.h"
 #include "lockstep/comm/init_process_group.h"
 
 DEFINE_double(timeout, 60, "The time limit in seconds for the meeting of the ranks, and for each collective.");
@@ -20,16 +18,16 @@ int RecipeMain(int argc, char** argv, const std::string& description, const std:
   usage.source = source;
   usage.description = description;
   usage.groups = {{"Flags of each recipe", {"off_by", "timeout"}}};
-  return ExampleMain(argc, argv, usage, {}, [&]() -> absl::Status {
-    LOCKSTEP_RETURN_IF_ERROR(CheckSeconds("timeout", FLAGS_timeout));
-    return run();
-  });
+  return ExampleMain(argc, argv, usage, {}, run);
+}
+
+int RecipeMain(int argc, char** argv, const std::string& description, int ranks,
+               const std::function<absl::Status(comm::ProcessGroup& group)>& body) {
+  return RecipeMain(argc, argv, description, [&] { return OnRanks(ranks, body); });
 }
 
 absl::Status OnRanks(int ranks, const std::function<absl::Status(comm::ProcessGroup& group)>& body) {
-  comm::InitOptions options;
-  options.timeout = absl::Seconds(FLAGS_timeout);
-  return OnRanks(ranks, options, body);
+  return OnRanks(ranks, {.timeout = absl::Seconds(FLAGS_timeout)}, body);
 }
 
 absl::Status CheckNumber(absl::string_view name, double value, double least, double most) {

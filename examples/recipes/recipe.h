@@ -18,6 +18,10 @@ namespace lockstep::examples {
 int RecipeMain(int argc, char** argv, const std::string& description, const std::function<absl::Status()>& run,
                const std::string& source = "");
 
+// Calls OnRanks(ranks, body) as its `run`.
+int RecipeMain(int argc, char** argv, const std::string& description, int ranks,
+               const std::function<absl::Status(comm::ProcessGroup& group)>& body);
+
 // As OnRanks() of frame.h, with --timeout.
 absl::Status OnRanks(int ranks, const std::function<absl::Status(comm::ProcessGroup& group)>& body);
 

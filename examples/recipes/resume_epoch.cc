@@ -7,12 +7,7 @@
 //
 //   resume_epoch: 2 ranks resumed after step 3 of 8 and ended with the bits of the uninterrupted run
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/dropout.h>
-#include <ATen/ops/tensor.h>
-#include <torch/nn/functional/loss.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
+#include <torch/torch.h>
 
 #include <string>
 #include <utility>
@@ -40,22 +35,17 @@ constexpr int64_t kBatch = 16, kBatches = 8;  // of each rank
 
 // All objects of a training.
 struct Training {
-  torch::nn::Linear model;
   ddp::DistributedDataParallel<torch::nn::Linear> net;
   torch::optim::SGD optimizer;
   sampler::DistributedSampler sampler;
 };
 
 absl::StatusOr<Training> Create(comm::ProcessGroup& group) {
-  sampler::DistributedSamplerOptions options;
-  options.num_replicas = group.size();
-  options.rank = group.rank();
-  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler,
-                            sampler::DistributedSampler::Create(kBatch * kBatches * group.size(), options));
-  torch::nn::Linear model(10, 1);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto net, ddp::Wrap(model, &group));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(kBatch * kBatches * group.size(),
+                                                                              {group.size(), group.rank()}));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto net, ddp::Wrap(torch::nn::Linear(10, 1), &group));
   torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(/*lr=*/0.1).momentum(0.9));
-  return Training{model, std::move(net), std::move(optimizer), std::move(sampler)};
+  return Training{std::move(net), std::move(optimizer), std::move(sampler)};
 }
 
 // Trains at most `steps` steps, or to the end of the epoch. Returns the number of examples of this rank.
@@ -64,8 +54,8 @@ int64_t Train(Training& training, int64_t steps) {
   for (int64_t step = 0; step < steps; ++step) {
     const auto indices = training.sampler.next(kBatch);
     if (!indices) break;
-    const std::vector<int64_t> numbers(indices->begin(), indices->end());
-    const at::Tensor inputs = at::tensor(numbers, at::kFloat).unsqueeze(1).mul(0.1).add(at::arange(10)).sin();
+    const at::Tensor numbers = torch::tensor(std::vector<float>(indices->begin(), indices->end())).unsqueeze(1);
+    const at::Tensor inputs = numbers.mul(0.1).add(at::arange(10)).sin();
     training.optimizer.zero_grad();
     const at::Tensor outputs = training.net(at::dropout(inputs, 0.5, /*train=*/true));  // draws random numbers
     torch::nn::functional::mse_loss(outputs, inputs.sum(1, /*keepdim=*/true)).backward();
@@ -79,7 +69,7 @@ int64_t Train(Training& training, int64_t steps) {
 absl::StatusOr<std::string> Save(const Training& training, int64_t consumed) {
   LOCKSTEP_ASSIGN_OR_RETURN(Value optimizer, checkpoint::OptimizerStateDict(training.optimizer));
   LOCKSTEP_ASSIGN_OR_RETURN(Value random, checkpoint::RngState());
-  return checkpoint::Serialize(Value::Dict({{"model", checkpoint::StateDict(*training.model)},
+  return checkpoint::Serialize(Value::Dict({{"model", checkpoint::StateDict(*training.net.module())},
                                             {"optimizer", std::move(optimizer)},
                                             {"sampler", sampler::ToValue(training.sampler.State(consumed))},
                                             {"random", std::move(random)}}));
@@ -88,7 +78,7 @@ absl::StatusOr<std::string> Save(const Training& training, int64_t consumed) {
 absl::Status Restore(Training& training, const std::string& bytes) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value value, checkpoint::Deserialize(bytes));
   LOCKSTEP_ASSIGN_OR_RETURN(const sampler::SamplerState place, sampler::ToSamplerState(*value.Find("sampler")));
-  LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadStateDict(*training.model, *value.Find("model")));
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadStateDict(*training.net.module(), *value.Find("model")));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(training.optimizer, *value.Find("optimizer")));
   LOCKSTEP_RETURN_IF_ERROR(training.sampler.Restore(place));
   return checkpoint::SetRngState(*value.Find("random"));
@@ -121,6 +111,5 @@ absl::Status Compare(comm::ProcessGroup& group) {
 
 int main(int argc, char** argv) {
   using namespace lockstep::examples;
-  return RecipeMain(argc, argv, "A recipe: a run that resumes in the middle of an epoch.",
-                    [] { return OnRanks(2, &Compare); });
+  return RecipeMain(argc, argv, "A recipe: a run that resumes in the middle of an epoch.", /*ranks=*/2, Compare);
 }

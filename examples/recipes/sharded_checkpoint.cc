@@ -9,12 +9,7 @@
 //   sharded_checkpoint: 3 ranks loaded 333 of 1000 rows or one more, and the model with loss 3.21; trained on to 0.4
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/zeros_like.h>
-#include <torch/nn/functional/loss.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
+#include <torch/torch.h>
 
 #include <string>
 
@@ -81,7 +76,7 @@ absl::Status Save(comm::ProcessGroup& group, const std::string& directory) {
   LOCKSTEP_ASSIGN_OR_RETURN(const ShardedStateDict state, State(model, loss, Rows(group), group));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::SaveSharded(directory, state, &group));  // every rank writes its part
   Say(group, absl::StrCat("sharded_checkpoint: ", group.size(), " ranks saved ", kRows / group.size(), " of ", kRows,
-                          " rows each, and a model with loss ", absl::SixDigits(loss)));
+                          " rows each, and a model with loss ", loss));
   return absl::OkStatus();
 }
 
@@ -98,8 +93,7 @@ absl::Status Resume(comm::ProcessGroup& group, const std::string& directory) {
   LOCKSTEP_ASSIGN_OR_RETURN(const double trained, Train(model, group));
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber("the loss after training on", trained, 0, saved));
   Say(group, absl::StrCat("sharded_checkpoint: ", group.size(), " ranks loaded ", rows.size(0), " of ", kRows,
-                          " rows or one more, and the model with loss ", absl::SixDigits(loaded), "; trained on to ",
-                          absl::SixDigits(trained)));
+                          " rows or one more, and the model with loss ", loaded, "; trained on to ", trained));
   return absl::OkStatus();
 }
 

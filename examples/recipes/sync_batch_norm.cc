@@ -11,14 +11,7 @@
 #include "lockstep/ddp/sync_batch_norm/sync_batch_norm.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/randn.h>
-#include <torch/nn/functional/loss.h>
-#include <torch/nn/module.h>
-#include <torch/nn/modules/container/any.h>
-#include <torch/nn/modules/conv.h>
-#include <torch/nn/pimpl.h>
-#include <torch/optim/sgd.h>
+#include <torch/torch.h>
 
 #include <vector>
 
@@ -32,23 +25,11 @@
 namespace lockstep::examples {
 namespace {
 
-// A model takes a factory of normalisation layers. It holds a layer as an AnyModule, since a member of type BatchNorm2d
-// could not be another layer.
-struct NetImpl : torch::nn::Module {
-  explicit NetImpl(const ddp::NormFactory& norm_factory)
-      : conv(register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)))), norm(norm_factory(4)) {
-    register_module("norm", norm.ptr());
-  }
-  at::Tensor forward(const at::Tensor& images) { return norm.forward(conv->forward(images)).relu().mean({2, 3}); }
-
-  torch::nn::Conv2d conv;
-  torch::nn::AnyModule norm;
-};
-TORCH_MODULE(Net);
-
-Net MakeNet(const ddp::NormFactory& norm_factory) {
+// A model takes a factory of normalisation layers. A layer is an AnyModule: norm_factory.h shows a class with one.
+torch::nn::Sequential MakeNet(const ddp::NormFactory& norm_factory) {
   torch::manual_seed(1);  // the same parameters for every factory
-  return Net(norm_factory);
+  return torch::nn::Sequential(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)), norm_factory(4), torch::nn::ReLU(),
+                               torch::nn::AdaptiveAvgPool2d(1), torch::nn::Flatten());
 }
 
 at::Tensor Images(int rank, int step) {
@@ -78,7 +59,7 @@ absl::Status Compare(comm::ProcessGroup& group) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto synced, TrainOnRanks(group, ddp::SyncBatchNormFactory(&group)));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto unsynced, TrainOnRanks(group, ddp::BatchNorm2dFactory()));
 
-  Net alone = MakeNet(ddp::BatchNorm2dFactory());
+  torch::nn::Sequential alone = MakeNet(ddp::BatchNorm2dFactory());
   Train(*alone, alone->parameters(), [&](int step) {
     std::vector<at::Tensor> images;
     for (int rank = 0; rank < group.size(); ++rank) images.push_back(Images(rank, step));
@@ -88,9 +69,8 @@ absl::Status Compare(comm::ProcessGroup& group) {
   const double without = MaxDifference(unsynced, alone->parameters());
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber("the difference from one process", difference, 0, 1e-5));
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber("the difference without SyncBatchNorm", without, 1e-2, 10));
-  Say(group, absl::StrCat("sync_batch_norm: ", group.size(), " ranks with 2 samples each end within ",
-                          absl::SixDigits(difference), " of one process with all ", 2 * group.size(),
-                          "; with BatchNorm, within ", absl::SixDigits(without)));
+  Say(group, absl::StrCat("sync_batch_norm: ", group.size(), " ranks with 2 samples each end within ", difference,
+                          " of one process with all ", 2 * group.size(), "; with BatchNorm, within ", without));
   return absl::OkStatus();
 }
 
@@ -99,6 +79,5 @@ absl::Status Compare(comm::ProcessGroup& group) {
 
 int main(int argc, char** argv) {
   using namespace lockstep::examples;
-  return RecipeMain(argc, argv, "A recipe: batch normalisation over the batches of all ranks.",
-                    [] { return OnRanks(4, &Compare); });
+  return RecipeMain(argc, argv, "A recipe: batch normalisation over the batches of all ranks.", /*ranks=*/4, Compare);
 }

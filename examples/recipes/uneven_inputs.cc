@@ -9,12 +9,9 @@
 //   uneven_inputs: 3 ranks trained on 4 to 10 batches; one process on all of them ends within 0
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/randn.h>
-#include <torch/nn/functional/loss.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
+#include <torch/torch.h>
 
+#include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -43,12 +40,7 @@ void Step(Model& model, torch::optim::Optimizer& optimizer, const at::Tensor& in
 absl::Status Train(comm::ProcessGroup& group) {
   torch::nn::Linear model(10, 1);
   LOCKSTEP_ASSIGN_OR_RETURN(auto net, ddp::Wrap(model, &group));
-  torch::nn::Linear alone(10, 1);
-  {
-    const at::NoGradGuard no_grad;
-    alone->weight.copy_(model->weight);
-    alone->bias.copy_(model->bias);
-  }
+  const auto alone = std::dynamic_pointer_cast<torch::nn::LinearImpl>(model->clone());
 
   torch::optim::SGD optimizer(net.parameters(), kLearningRate);
   ddp::JoinOptions options;
@@ -68,9 +60,9 @@ absl::Status Train(comm::ProcessGroup& group) {
   }
   const double difference = MaxDifference(alone->parameters(), net.parameters());
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber("the difference from one process", difference, 0, 1e-6));
-  Say(group, absl::StrCat("uneven_inputs: ", group.size(), " ranks trained on ", BatchesOf(0), " to ",
-                          BatchesOf(group.size() - 1), " batches; one process on all of them ends within ",
-                          absl::SixDigits(difference)));
+  Say(group,
+      absl::StrCat("uneven_inputs: ", group.size(), " ranks trained on ", BatchesOf(0), " to ",
+                   BatchesOf(group.size() - 1), " batches; one process on all of them ends within ", difference));
   return absl::OkStatus();
 }
 
@@ -79,6 +71,5 @@ absl::Status Train(comm::ProcessGroup& group) {
 
 int main(int argc, char** argv) {
   using namespace lockstep::examples;
-  return RecipeMain(argc, argv, "A recipe: ranks with different numbers of batches.",
-                    [] { return OnRanks(3, &Train); });
+  return RecipeMain(argc, argv, "A recipe: ranks with different numbers of batches.", /*ranks=*/3, Train);
 }

@@ -11,12 +11,7 @@
 //   clipped
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/randn.h>
-#include <torch/nn/functional/loss.h>
-#include <torch/nn/module.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/pimpl.h>
-#include <torch/optim/adam.h>
+#include <torch/torch.h>
 
 #include <memory>
 #include <vector>
@@ -35,21 +30,15 @@ namespace lockstep::examples {
 namespace {
 
 using ZeroAdam = ddp::zero::ZeroRedundancyOptimizer<torch::optim::Adam>;
-
-struct TwoLayersImpl : torch::nn::Module {
-  at::Tensor forward(const at::Tensor& x) { return second->forward(first->forward(x).relu()); }
-  torch::nn::Linear first = register_module("first", torch::nn::Linear(64, 64));
-  torch::nn::Linear second = register_module("second", torch::nn::Linear(64, 64));
-};
-TORCH_MODULE(TwoLayers);
-using Net = ddp::DistributedDataParallel<TwoLayers>;
+using Net = ddp::DistributedDataParallel<torch::nn::Sequential>;
 
 constexpr int kSteps = 20;
 constexpr double kMaxNorm = 0.01;
 
 absl::StatusOr<Net> MakeNet(comm::ProcessGroup& group) {
   torch::manual_seed(1);
-  return ddp::Wrap(TwoLayers(), &group);
+  return ddp::Wrap(torch::nn::Sequential(torch::nn::Linear(64, 64), torch::nn::ReLU(), torch::nn::Linear(64, 64)),
+                   &group);
 }
 
 // Returns the number of steps whose gradients were clipped.
@@ -107,7 +96,7 @@ absl::Status Compare(comm::ProcessGroup& group, at::ScalarType dtype) {
   return absl::OkStatus();
 }
 
-absl::Status CompareBoth(comm::ProcessGroup& group) {
+absl::Status Run(comm::ProcessGroup& group) {
   LOCKSTEP_RETURN_IF_ERROR(Compare(group, at::kBFloat16));
   return Compare(group, at::kHalf);
 }
@@ -117,6 +106,5 @@ absl::Status CompareBoth(comm::ProcessGroup& group) {
 
 int main(int argc, char** argv) {
   using namespace lockstep::examples;
-  return RecipeMain(argc, argv, "A recipe: ZeRO with mixed precision and gradient clipping.",
-                    [] { return OnRanks(2, &CompareBoth); });
+  return RecipeMain(argc, argv, "A recipe: ZeRO with mixed precision and gradient clipping.", /*ranks=*/2, Run);
 }
