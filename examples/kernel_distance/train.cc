@@ -1,10 +1,7 @@
 // Trains a ResNet on random images with a term in the loss that draws the kernels of each convolution towards each
 // other: the sum over all pairs of kernels of the sum of |p - q|, computed on several devices at once.
 //
-//   bazel run //examples/kernel_distance:train                                      # two shares on the CPU
-//   bazel run //examples/kernel_distance:train -- --devices=cuda:0,cuda:1           # built with --config=cuda
-//   bazel run //examples/kernel_distance:train -- --accumulate --block_mib=8        # where memory is short
-//   bazel run //examples/kernel_distance:train -- --blocks=2                        # ResNet-18
+//   bazel run //examples/kernel_distance:train       # two shares on the CPU; --help lists more
 //
 // prints, without a GPU,
 //
@@ -16,20 +13,12 @@
 //
 // and exits with an error when bits differ or the loss does not fall.
 
-#include <ATen/ops/stack.h>
-#include <ATen/ops/zeros_like.h>
 #include <gflags/gflags.h>
-#include <torch/nn/functional/loss.h>
-#include <torch/optim/sgd.h>
-#include <torch/types.h>
-#include <torch/utils.h>
+#include <torch/torch.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <cstdlib>
 #include <iostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -37,7 +26,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/progress.h"
 #include "lockstep/base/status.h"
@@ -45,6 +33,7 @@
 #include "lockstep/dp/device_id.h"
 #include "lockstep/examples/kernel_distance/kernel_distance.h"
 #include "lockstep/examples/program/peak_memory.h"
+#include "lockstep/examples/ranks/frame.h"
 #include "lockstep/models/resnet.h"
 
 DEFINE_string(
@@ -67,8 +56,9 @@ absl::StatusOr<std::vector<c10::Device>> Devices() {
   std::vector<dp::DeviceId> ids;
   if (!FLAGS_devices.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
-      for (const absl::string_view name : absl::StrSplit(FLAGS_devices, ','))
+      for (const absl::string_view name : absl::StrSplit(FLAGS_devices, ',')) {
         ids.emplace_back(c10::Device(std::string(name)));
+      }
     }));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<c10::Device> devices, dp::ResolveDevices(ids));
@@ -76,30 +66,13 @@ absl::StatusOr<std::vector<c10::Device>> Devices() {
   return devices;
 }
 
-std::string Text(const std::vector<c10::Device>& devices) {
-  return absl::StrJoin(devices, ", ", [](std::string* out, c10::Device device) { out->append(device.str()); });
-}
-
-// The weights of the convolutions that --convolutions selects.
-std::vector<at::Tensor> SelectedWeights(const models::ResNet& net) {
-  std::vector<at::Tensor> weights = ConvolutionWeights(*net);
-  const size_t selected = static_cast<size_t>(FLAGS_convolutions);
-  if (selected > 0 && selected < weights.size()) weights.resize(selected);
-  return weights;
-}
-
-// The distances of these layers, added up.
-at::Tensor Distance(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options) {
-  std::vector<at::Tensor> distances;
-  for (const at::Tensor& weight : weights) distances.push_back(KernelDistance(weight, options));
-  return at::stack(distances).sum();
-}
-
-// Returns Distance() without a graph; FLAGS_factor times its gradient is added to the weights'.
-at::Tensor AccumulateDistance(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options) {
+// The distances of all layers, added up. With `accumulate`, --factor times its gradient is added to the weights', and
+// the sum has no graph.
+at::Tensor Distance(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options, bool accumulate) {
   std::vector<at::Tensor> distances;
   for (const at::Tensor& weight : weights) {
-    distances.push_back(AccumulateKernelDistance(weight, FLAGS_factor, options));
+    distances.push_back(accumulate ? AccumulateKernelDistance(weight, FLAGS_factor, options)
+                                   : KernelDistance(weight, options));
   }
   return at::stack(distances).sum();
 }
@@ -107,59 +80,51 @@ at::Tensor AccumulateDistance(const std::vector<at::Tensor>& weights, const Kern
 // ---- The distance by itself, three times.
 
 struct Measured {
-  at::Tensor distance;
-  std::vector<at::Tensor> gradients;
-  int64_t peak_bytes = 0;  // beyond the weights and their gradients
+  std::vector<at::Tensor> values;  // the distance and the weights' gradients
+  int64_t peak_bytes = 0;          // beyond the weights and their gradients
 };
 
 Measured Measure(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options, bool accumulate) {
-  Measured measured;
   for (const at::Tensor& weight : weights) weight.mutable_grad() = at::zeros_like(weight);
-  {
-    const PeakMemory peak;
-    const at::Tensor distance = accumulate ? AccumulateDistance(weights, options) : Distance(weights, options);
-    if (!accumulate) (distance * FLAGS_factor).backward();
-    measured.distance = distance.detach();
-    measured.peak_bytes = peak.bytes();
-  }
+  const PeakMemory peak;
+  const at::Tensor distance = Distance(weights, options, accumulate);
+  if (!accumulate) (distance * FLAGS_factor).backward();
+  Measured measured = {{distance.detach()}, peak.bytes()};
   for (const at::Tensor& weight : weights) {
-    measured.gradients.push_back(weight.grad());
+    measured.values.push_back(weight.grad());
     weight.mutable_grad() = at::Tensor();
   }
   return measured;
 }
 
-double RelativeDifference(const at::Tensor& a, const at::Tensor& b) {
-  return ((a - b).abs().max() / b.abs().max()).item<double>();
-}
-
 // How far the distance and its gradients are from those on one device; Internal if that is too far. On GPUs the order
 // of a sum depends on its shape.
 absl::StatusOr<double> CheckSame(const Measured& measured, const Measured& one, const std::string& name) {
-  double difference = RelativeDifference(measured.distance, one.distance);
-  for (size_t i = 0; i < one.gradients.size(); ++i) {
-    difference = std::max(difference, RelativeDifference(measured.gradients[i], one.gradients[i]));
+  double difference = 0;
+  for (size_t i = 0; i < one.values.size(); ++i) {
+    const at::Tensor largest = (measured.values[i] - one.values[i]).abs().max();
+    difference = std::max(difference, (largest / one.values[i].abs().max()).item<double>());
   }
-  if (difference <= (one.distance.is_cuda() ? 1e-6 : 0)) return difference;
+  if (difference <= (one.values[0].is_cuda() ? 1e-6 : 0)) return difference;
   return absl::InternalError(absl::StrCat(name, ": it is ", difference, " of itself away from that on one device"));
 }
 
 absl::Status Compare(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options, Progress& progress) {
+  const std::string devices = absl::StrJoin(options.devices, ", ", absl::StreamFormatter());
   KernelDistanceOptions on_one = options;
   on_one.devices.resize(1, options.devices[0]);
   progress.Doing("the distance on one device");
   const Measured one = Measure(weights, on_one, /*accumulate=*/false);
-  progress.Doing(absl::StrCat("the distance on ", Text(options.devices)));
+  progress.Doing(absl::StrCat("the distance on ", devices));
   const Measured whole = Measure(weights, options, /*accumulate=*/false);
   progress.Doing("the distance block by block");
   const Measured blocks = Measure(weights, options, /*accumulate=*/true);
-  const std::string devices = Text(options.devices);
   LOCKSTEP_ASSIGN_OR_RETURN(const double of_whole, CheckSame(whole, one, devices));
   LOCKSTEP_ASSIGN_OR_RETURN(const double of_blocks, CheckSame(blocks, one, absl::StrCat(devices, ", block by block")));
   const double difference = std::max(of_whole, of_blocks);
-  std::cout << weights.size() << " convolutions: distance " << one.distance.item<float>() << ", with its gradient "
-            << (difference == 0 ? "the same bits" : absl::StrCat("within ", difference, " the same")) << " on "
-            << devices << " as on one device\n"
+  const std::string same = difference == 0 ? "the same bits" : absl::StrCat("within ", difference, " the same");
+  std::cout << weights.size() << " convolutions: distance " << one.values[0].item<float>() << ", with its gradient "
+            << same << " on " << devices << " as on one device\n"
             << absl::StrFormat("memory beyond weights and gradients: %.1f MiB at once, %.1f MiB block by block\n",
                                whole.peak_bytes / 1048576.0, blocks.peak_bytes / 1048576.0)
             << std::flush;
@@ -168,54 +133,39 @@ absl::Status Compare(const std::vector<at::Tensor>& weights, const KernelDistanc
 
 // ---- Training with it.
 
-struct Batch {
-  at::Tensor images, labels;
-};
-
-// Gradients of the classification's loss and of the distance; what the two are.
-std::pair<double, double> Backward(models::ResNet& net, const Batch& batch, const KernelDistanceOptions& options) {
-  const at::Tensor loss = torch::nn::functional::cross_entropy(net(batch.images), batch.labels);
-  const std::vector<at::Tensor> weights = SelectedWeights(net);
-  at::Tensor distance;
-  if (FLAGS_accumulate) {
-    loss.backward();
-    distance = AccumulateDistance(weights, options);
-  } else {
-    distance = Distance(weights, options);
-    (loss + FLAGS_factor * distance).backward();
-  }
-  return {loss.item<double>(), distance.item<double>()};
-}
-
-absl::Status Train(models::ResNet& net, const Batch& batch, const KernelDistanceOptions& options, Progress& progress) {
+absl::Status Train(models::ResNet& net, const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options,
+                   Progress& progress) {
+  const at::Tensor images = torch::randn({FLAGS_batch_size, 3, 32, 32}).to(options.devices[0]);
+  const at::Tensor labels = torch::randint(10, {FLAGS_batch_size}, torch::kLong).to(options.devices[0]);
   torch::optim::SGD optimizer(net->parameters(), FLAGS_lr);
   double first = 0, last = 0;
   for (int64_t step = 1; step <= FLAGS_steps; ++step) {
     progress.Doing(absl::StrCat("step ", step, " of ", FLAGS_steps));
     optimizer.zero_grad();
-    const auto [loss, distance] = Backward(net, batch, options);
+    const at::Tensor loss = torch::nn::functional::cross_entropy(net(images), labels);
+    if (FLAGS_accumulate) loss.backward();
+    const at::Tensor distance = Distance(weights, options, FLAGS_accumulate);
+    if (!FLAGS_accumulate) (loss + FLAGS_factor * distance).backward();
     optimizer.step();
-    last = loss + FLAGS_factor * distance;
+    last = loss.item<double>() + FLAGS_factor * distance.item<double>();
     if (step == 1) first = last;
-    std::cout << absl::StrFormat("step %d: cross entropy %.5f + %g x distance %.6g = %.5f\n", step, loss, FLAGS_factor,
-                                 distance, last)
+    std::cout << absl::StrFormat("step %d: cross entropy %.5f + %g x distance %.6g = %.5f\n", step, loss.item<double>(),
+                                 FLAGS_factor, distance.item<double>(), last)
               << std::flush;
   }
   if (last < first) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("the loss did not fall: ", first, " -> ", last));
 }
 
-absl::Status CheckFlags() {
-  return CheckRanges({{"block_mib", FLAGS_block_mib * 1.0, 1},
-                      {"blocks", FLAGS_blocks * 1.0, 1},
-                      {"steps", FLAGS_steps * 1.0, 2},
-                      {"convolutions", FLAGS_convolutions * 1.0, 0},
-                      {"batch_size", FLAGS_batch_size * 1.0, 2},
-                      {"factor", FLAGS_factor, -1e9},
-                      {"lr", FLAGS_lr, 0}});
-}
-
-absl::Status CompareAndTrain(const KernelDistanceOptions& options) {
+absl::Status Run() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"steps", FLAGS_steps * 1.0, 2},
+                                        {"convolutions", FLAGS_convolutions * 1.0, 0},
+                                        {"batch_size", FLAGS_batch_size * 1.0, 2},
+                                        {"factor", FLAGS_factor, -1e9},
+                                        {"lr", FLAGS_lr, 0}}));
+  const absl::StatusOr<std::vector<c10::Device>> devices = Devices();
+  if (!devices.ok()) return Annotate(devices.status(), absl::StrCat("--devices=", FLAGS_devices));
+  const KernelDistanceOptions options = {*devices, FLAGS_block_mib << 20};
   Progress progress("train");
   torch::manual_seed(0);
   models::ResNetOptions model;
@@ -223,14 +173,18 @@ absl::Status CompareAndTrain(const KernelDistanceOptions& options) {
   model.num_classes = 10;
   models::ResNet net(model);
   net->to(options.devices[0]);
-  LOCKSTEP_RETURN_IF_ERROR(Compare(SelectedWeights(net), options, progress));
-  const at::Tensor images = torch::randn({FLAGS_batch_size, 3, 32, 32});
-  const at::Tensor labels = torch::randint(10, {FLAGS_batch_size}, torch::kLong);
-  return Train(net, {images.to(options.devices[0]), labels.to(options.devices[0])}, options, progress);
+  std::vector<at::Tensor> weights = ConvolutionWeights(*net);
+  if (FLAGS_convolutions > 0 && FLAGS_convolutions < weights.size()) weights.resize(FLAGS_convolutions);
+  LOCKSTEP_RETURN_IF_ERROR(Compare(weights, options, progress));
+  return Train(net, weights, options, progress);
 }
 
-ProgramUsage Usage() {
-  ProgramUsage usage;
+}  // namespace
+}  // namespace lockstep::examples
+
+int main(int argc, char** argv) {
+  using namespace lockstep::examples;
+  lockstep::ProgramUsage usage;
   usage.source = __FILE__;
   usage.description = R"(
 Trains a ResNet on random images with a term in the loss that draws the kernels
@@ -242,29 +196,5 @@ of each convolution towards each other, computed on several devices at once.
 )";
   usage.groups = {{"The distance", {"devices", "accumulate", "block_mib", "convolutions", "factor"}},
                   {"Training", {"blocks", "steps", "batch_size", "lr"}}};
-  return usage;
-}
-
-absl::Status Run() {
-  LOCKSTEP_RETURN_IF_ERROR(CheckFlags());
-  KernelDistanceOptions options;
-  options.block_bytes = FLAGS_block_mib << 20;
-  const absl::StatusOr<std::vector<c10::Device>> devices = Devices();
-  if (!devices.ok()) return Annotate(devices.status(), absl::StrCat("--devices=", FLAGS_devices));
-  options.devices = *devices;
-  absl::Status status;
-  const absl::Status thrown = TorchStatus("", [&] { status = CompareAndTrain(options); });
-  status.Update(thrown);
-  return status;
-}
-
-}  // namespace
-}  // namespace lockstep::examples
-
-int main(int argc, char** argv) {
-  lockstep::ParseCommandLine(argc, argv, lockstep::examples::Usage());
-  const absl::Status status = lockstep::examples::Run();
-  if (status.ok()) return 0;
-  std::cerr << "train: " << status.message() << std::endl;
-  return 1;
+  return ExampleMain(argc, argv, usage, {"block_mib", "blocks"}, Run);
 }
