@@ -29,6 +29,7 @@ set(lockstep_all_components
   dp
   data
   data_images
+  tensorboard
   models
   models_scripted
 )
@@ -38,6 +39,7 @@ set(lockstep_base_sources
   base/flag_error.cc
   base/heartbeat.cc
   base/nearest_name.cc
+  base/output_file.cc
   base/posix/descriptors.cc
   base/posix/folder.cc
   base/posix/listen.cc
@@ -52,7 +54,7 @@ set(lockstep_base_sources
   base/thread.cc
   base/wrapped_text.cc
 )
-set(lockstep_base_headers base/posix/unique_fd.h base/status.h base/version.h)
+set(lockstep_base_headers base/output_file.h base/posix/unique_fd.h base/status.h base/version.h)
 set(lockstep_base_third_party absl)
 
 # lockstep::base_torch
@@ -760,6 +762,12 @@ set(lockstep_data_images_sources
 set(lockstep_data_images_headers data/image_dataset.h data/image_decoder.h)
 set(lockstep_data_images_components base base_torch data)
 set(lockstep_data_images_third_party absl leptonica libjpeg libpng torch)
+
+# lockstep::tensorboard
+set(lockstep_tensorboard_sources tensorboard/summary_writer.cc)
+set(lockstep_tensorboard_headers tensorboard/summary_writer.h)
+set(lockstep_tensorboard_components base)
+set(lockstep_tensorboard_third_party absl)
 
 # lockstep::models
 set(lockstep_models_sources models/channels_last.cc models/image_classifier.cc models/registry.cc models/resnet.cc)
