@@ -2,16 +2,16 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/output_file.h"
 #include "lockstep/base/status.h"
-#include "lockstep/examples/program/output_file.h"
 #include "lockstep/models/registry.h"
 
 namespace lockstep::examples::imagenet {
@@ -47,7 +47,7 @@ void AddNetwork(TrainConfig& config, FlagTable& flags) {
             "Keep images and weights in the memory format in which convolutions are fastest.");
   flags.Add("mkldnn", &config.mkldnn,
             "Keep activations in oneDNN's blocked layout (CPU, float32). This is faster for large images.");
-  flags.AddChoice("amp", &config.amp, {{"", Amp::kNone}, {"bf16", Amp::kBFloat16}, {"fp16", Amp::kHalf}},
+  flags.AddChoice("amp", &config.amp, {"", "bf16", "fp16"},
                   "bf16 or fp16: compute in this type where that is safe. fp16 needs a GPU.");
   flags.Add("dropout", &config.dropout, "The probability with which a feature is zeroed before the last layer.");
   flags.Add("ema-decay", &config.ema_decay,
@@ -71,7 +71,7 @@ void AddTraining(TrainConfig& config, FlagTable& flags) {
   flags.Add("weight-decay", &config.weight_decay, "SGD's weight decay.", {0});
   flags.Add("label-smoothing", &config.label_smoothing,
             "The share of a target that is distributed evenly over all classes.");
-  flags.AddChoice("schedule", &config.schedule, {{"step", Schedule::kStep}, {"cosine", Schedule::kCosine}},
+  flags.AddChoice("schedule", &config.schedule, {"step", "cosine"},
                   "step: divide the learning rate by 10 every 30 epochs. cosine: lower it to 0.");
   flags.Add("warmup-epochs", &config.warmup_epochs, "Epochs in which the learning rate rises to --lr.", {0});
   flags.Add("seed", &config.seed,
@@ -102,20 +102,20 @@ void AddFiles(TrainConfig& config, FlagTable& flags) {
   flags.Add("trace-steps", &config.trace_steps, "The number of steps in the trace.", {1});
 }
 
-void AddRanks(TrainConfig& config, RankConfig& ranks, FlagTable& flags) {
+void AddRanks(TrainConfig& config, FlagTable& flags) {
   flags.Group("Ranks");
   flags.Add("elastic", &config.elastic,
             "Go on when ranks die without --virtual-ranks too. The result then depends on who died.");
-  flags.Add("multiprocessing-distributed", &ranks.multiprocessing_distributed,
+  flags.Add("multiprocessing-distributed", &config.multiprocessing_distributed,
             "Start a rank for each GPU, or --cpu-ranks ranks without a GPU.");
-  flags.Add("cpu-ranks", &ranks.cpu_ranks, "The number of ranks to start on a machine without GPUs.", {1, 4096});
-  flags.Add("world-size", &ranks.world_size,
+  flags.Add("cpu-ranks", &config.cpu_ranks, "The number of ranks to start on a machine without GPUs.", {1, 4096});
+  flags.Add("world-size", &config.world_size,
             "The number of ranks. With --multiprocessing-distributed: the number of nodes.", {});
-  flags.Add("rank", &ranks.rank, "The number of this rank. With --multiprocessing-distributed: of this node.", {-1});
-  flags.Add("dist-url", &ranks.dist_url, "Where ranks meet: env://, tcp://host:port or file:///path.");
-  flags.Add("dist-backend", &ranks.dist_backend, "The ranks' backend: auto, shm, gloo, hierarchical or nccl.");
-  flags.Add("dist-timeout", &ranks.dist_timeout, "Seconds that meeting, or one collective, may take.");
-  flags.Add("gpu", &ranks.gpu, "The GPU to use. -1: the one of the local rank.", {-1});
+  flags.Add("rank", &config.rank, "The number of this rank. With --multiprocessing-distributed: of this node.", {-1});
+  flags.Add("dist-url", &config.dist_url, "Where ranks meet: env://, tcp://host:port or file:///path.");
+  flags.Add("dist-backend", &config.dist_backend, "The ranks' backend: auto, shm, gloo, hierarchical or nccl.");
+  flags.Add("dist-timeout", &config.dist_timeout, "Seconds that meeting, or one collective, may take.");
+  flags.Add("gpu", &config.gpu, "The GPU to use. -1: the one of the local rank.", {-1});
 }
 
 absl::Status CheckNumbers(const TrainConfig& config) {
@@ -137,14 +137,13 @@ absl::Status CheckNumbers(const TrainConfig& config) {
 }
 
 absl::Status CheckNetwork(const TrainConfig& config) {
-  const std::vector<std::string> names = models::Names();
-  if (std::find(names.begin(), names.end(), config.arch) == names.end()) {
+  if (const std::vector<std::string> names = models::Names(); !absl::c_linear_search(names, config.arch)) {
     return FlagError("arch", config.arch, absl::StrCat("one of ", absl::StrJoin(names, ", ")));
   }
   if (config.mkldnn && config.channels_last) {
     return absl::InvalidArgumentError("expected --mkldnn or --channels-last, not both");
   }
-  if (config.mkldnn && config.amp != Amp::kNone) {
+  if (config.mkldnn && !config.amp.empty()) {
     return absl::InvalidArgumentError("--mkldnn computes in float32: expected no --amp");
   }
   if (!config.freeze_backbone || !config.pretrained.empty() || !config.resume.empty()) return absl::OkStatus();
@@ -168,21 +167,19 @@ absl::Status CheckFile(const char* flag, const std::string& path) {
   return FlagError(flag, path, "a file that can be read");
 }
 
-std::string Given(const char* flag, const std::string& value) { return absl::StrCat("--", flag, "=", value); }
-
-absl::Status CheckOutputFile(const char* flag, const std::string& path) {
-  return path.empty() ? absl::OkStatus() : examples::CheckOutputFile(Given(flag, path), path);
+absl::Status CheckOutput(const char* flag, const std::string& path) {
+  return path.empty() ? absl::OkStatus() : CheckOutputFile(absl::StrCat("--", flag, "=", path), path);
 }
 
 }  // namespace
 
-FlagTable FlagsOf(TrainConfig& config, RankConfig& ranks) {
+FlagTable FlagsOf(TrainConfig& config) {
   FlagTable flags;
   AddInput(config, flags);
   AddNetwork(config, flags);
   AddTraining(config, flags);
   AddFiles(config, flags);
-  AddRanks(config, ranks, flags);
+  AddRanks(config, flags);
   return flags;
 }
 
@@ -191,24 +188,21 @@ absl::Status CheckConfig(const TrainConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(CheckNetwork(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckData(config));
   if (config.resume != "auto") LOCKSTEP_RETURN_IF_ERROR(CheckFile("resume", config.resume));
-  return CheckFile("pretrained", config.pretrained);
-}
-
-absl::Status CheckRanks(const RankConfig& ranks) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckFile("pretrained", config.pretrained));
   // -1 means that the flag is not given.
-  if (ranks.world_size != -1) LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"world-size", ranks.world_size * 1.0, 1}}));
-  return CheckSeconds("dist-timeout", ranks.dist_timeout);
+  if (config.world_size != -1) LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"world-size", config.world_size * 1.0, 1}}));
+  return CheckSeconds("dist-timeout", config.dist_timeout);
 }
 
 absl::Status CheckOutputs(const TrainConfig& config) {
+  const std::string &checkpoints = config.checkpoint_dir, &events = config.tensorboard_dir;
   if (!config.evaluate) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckOutputFolder(Given("checkpoint-dir", config.checkpoint_dir), config.checkpoint_dir));
+    LOCKSTEP_RETURN_IF_ERROR(CheckOutputFolder(absl::StrCat("--checkpoint-dir=", checkpoints), checkpoints));
   }
-  LOCKSTEP_RETURN_IF_ERROR(CheckOutputFile("json-file", config.json_file));
-  LOCKSTEP_RETURN_IF_ERROR(CheckOutputFile("trace-file", config.trace_file));
-  if (config.tensorboard_dir.empty()) return absl::OkStatus();
-  return CheckOutputFolder(Given("tensorboard-dir", config.tensorboard_dir), config.tensorboard_dir,
-                           /*or_missing=*/true);
+  LOCKSTEP_RETURN_IF_ERROR(CheckOutput("json-file", config.json_file));
+  LOCKSTEP_RETURN_IF_ERROR(CheckOutput("trace-file", config.trace_file));
+  if (events.empty()) return absl::OkStatus();
+  return CheckOutputFolder(absl::StrCat("--tensorboard-dir=", events), events, /*or_missing=*/true);
 }
 
 }  // namespace lockstep::examples::imagenet

@@ -12,15 +12,6 @@
 
 namespace lockstep::examples::imagenet {
 
-// The dtype that autocast uses.
-enum class Amp { kNone, kBFloat16, kHalf };
-
-// The learning-rate schedule.
-enum class Schedule {
-  kStep,   // divided by 10 after every 30 epochs
-  kCosine  // down to 0 along half a cosine
-};
-
 // Each value is a flag, which FlagsOf() describes.
 struct TrainConfig {
   std::string data;
@@ -38,7 +29,7 @@ struct TrainConfig {
   bool freeze_backbone = false;
   bool channels_last = false;
   bool mkldnn = false;
-  Amp amp = Amp::kNone;
+  std::string amp;
   double ema_decay = 0;
   double dropout = 0;
 
@@ -51,7 +42,7 @@ struct TrainConfig {
   double momentum = 0.9;
   double weight_decay = 1e-4;
   double label_smoothing = 0;
-  Schedule schedule = Schedule::kStep;
+  std::string schedule = "step";
   int64_t warmup_epochs = 0;
   std::optional<int64_t> seed;
   bool terminate_on_nan = false;
@@ -62,7 +53,6 @@ struct TrainConfig {
   std::string resume;
   bool evaluate = false;
   bool dry_run = false;
-  bool elastic = false;
 
   int64_t print_freq = 10;
   std::string json_file;
@@ -70,10 +60,9 @@ struct TrainConfig {
   std::string trace_file;
   int64_t trace_begin = 5;
   int64_t trace_steps = 5;
-};
 
-// How the program becomes one of several ranks. Each value is a flag, too.
-struct RankConfig {
+  // How the program becomes one of several ranks.
+  bool elastic = false;
   bool multiprocessing_distributed = false;
   int32_t cpu_ranks = 2;
   int32_t world_size = -1;
@@ -84,13 +73,12 @@ struct RankConfig {
   int32_t gpu = -1;
 };
 
-// Returns the names, meanings, groups and ranges of all flags. The arguments are borrowed.
-FlagTable FlagsOf(TrainConfig& config, RankConfig& ranks);
+// Returns the names, meanings, groups and ranges of all flags. `config` is borrowed.
+FlagTable FlagsOf(TrainConfig& config);
 
 // InvalidArgument, naming the flag, the expected and the found value: a value is out of range, two flags contradict
 // each other, or a file or folder does not exist.
 absl::Status CheckConfig(const TrainConfig& config);
-absl::Status CheckRanks(const RankConfig& ranks);
 
 // Checks whether the files and folders that rank 0 writes can be opened for writing. Call it on rank 0's host. It
 // leaves no file behind. Errors name the flag, the path and the system's error.

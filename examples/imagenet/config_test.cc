@@ -20,8 +20,7 @@ std::string ErrorOf(const std::function<void(TrainConfig&)>& change) {
   config.dummy = true;
   config.checkpoint_dir = NewFolder();
   change(config);
-  RankConfig ranks;
-  const absl::Status in_ranges = FlagsOf(config, ranks).Check();
+  const absl::Status in_ranges = FlagsOf(config).Check();
   return std::string((in_ranges.ok() ? CheckConfig(config) : in_ranges).message());
 }
 
@@ -99,7 +98,7 @@ TEST(Config, OneLayoutIsChosen) {
             "expected --mkldnn or --channels-last, not both");
   EXPECT_EQ(ErrorOf([](TrainConfig& c) {
               c.mkldnn = true;
-              c.amp = Amp::kBFloat16;
+              c.amp = "bf16";
             }),
             "--mkldnn computes in float32: expected no --amp");
 }

@@ -172,7 +172,7 @@ TEST(Learner, TheLearningRateWarmsUpAndFallsToATenthAfter30EpochsOrAlongACosine)
   };
   EXPECT_EQ(rate_after(29), 0.1);
   EXPECT_NEAR(rate_after(30), 0.01, 1e-15);
-  config.schedule = Schedule::kCosine;
+  config.schedule = "cosine";
   EXPECT_NEAR(rate_after(45), 0.05, 1e-12);
   config.warmup_epochs = 10;
   EXPECT_NEAR(rate_after(0), 0.001, 1e-15);
@@ -200,7 +200,7 @@ TEST(Learner, WhatTheDeviceCannotDoIsRefused) {
   config.mkldnn = true;
   EXPECT_EQ(Learner::Create(config, kClasses, c10::kCUDA).status().message(), "--mkldnn is for the CPU");
   config.mkldnn = false;
-  config.amp = Amp::kHalf;
+  config.amp = "fp16";
   EXPECT_EQ(Learner::Create(config, kClasses, c10::kCPU).status().message(),
             "--amp=fp16 needs a GPU; on the CPU there is --amp=bf16");
 }

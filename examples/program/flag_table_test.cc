@@ -9,15 +9,13 @@
 namespace lockstep::examples {
 namespace {
 
-enum class Color { kNone, kRed, kGreen };
-
 struct Config {
   int64_t epochs = 5;
   int32_t ranks = 2;
   double rate = 0.5;
   bool dry = false;
   std::string name = "none";
-  Color color = Color::kNone;
+  std::string color;
   std::optional<int64_t> seed;
 };
 
@@ -31,8 +29,7 @@ FlagTable FlagsOf(Config& config) {
   flags.Group("Words");
   flags.Add("dry", &config.dry, "Dry.");
   flags.Add("name", &config.name, "Name.");
-  flags.AddChoice("color", &config.color, {{"", Color::kNone}, {"red", Color::kRed}, {"green", Color::kGreen}},
-                  "Color.");
+  flags.AddChoice("color", &config.color, {"", "red", "green"}, "Color.");
   return flags;
 }
 
@@ -73,7 +70,7 @@ TEST(FlagTable, ParsedFlagsSetTheVariables) {
   EXPECT_EQ(config.ranks, 4);
   EXPECT_TRUE(config.dry);
   EXPECT_EQ(config.name, "x");
-  EXPECT_EQ(config.color, Color::kGreen);
+  EXPECT_EQ(config.color, "green");
   EXPECT_EQ(config.seed, -3);
   gflags::SetCommandLineOption("color", "blue");
   EXPECT_EQ(flags.Check().message(), "--color=blue: expected red or green");
