@@ -5,16 +5,12 @@
 
 #include <atomic>
 #include <cstdio>
-#include <string>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "lockstep/base/heartbeat.h"
 #include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/printable.h"
 
@@ -55,6 +51,10 @@ std::string PrintableLine(absl::string_view line) {
                        [](std::string* out, absl::string_view column) { *out += Printable(column); });
 }
 
+void EraseBar() {
+  if (bar_shown.exchange(false)) absl::PrintF("\r\x1b[K");
+}
+
 }  // namespace
 
 std::string Clock(absl::Duration duration) {
@@ -62,106 +62,74 @@ std::string Clock(absl::Duration duration) {
   return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60, seconds % 60);
 }
 
-class Display::Screen {
- public:
-  Screen() : terminal_(isatty(STDOUT_FILENO)), last_line_(absl::Now()) {
-    if (terminal_) EndLineBeforeSignals();
-  }
-  ~Screen() {
-    heartbeat_.reset();
-    EndLine();
-  }
-
-  bool terminal() const { return terminal_; }
-
-  void Say(absl::string_view line) {
-    MutexLock lock(mutex_);
-    Print(line);
-    last_line_ = last_shown_ = absl::Now();
-  }
-
-  void Warn(absl::string_view line) {
-    MutexLock lock(mutex_);
-    EraseBar();
-    std::fflush(stdout);
-    absl::FPrintF(stderr, "%s\n", PrintableLine(line));
-    last_line_ = last_shown_ = absl::Now();
-  }
-
-  void Bar(absl::string_view before, int64_t done, int64_t all, absl::string_view after) {
-    MutexLock lock(mutex_);
-    const absl::Time now = absl::Now();
-    const bool is_first = before != before_;
-    if (!terminal_ || (done != all && !is_first && now - last_shown_ < absl::Milliseconds(100) && bar_shown)) return;
-    if (is_first) began_ = now;
-    before_ = std::string(before);
-    after_ = std::string(after);
-    done_ = done;
-    all_ = all;
-    PrintBar();
-  }
-
-  void Await(absl::string_view what) {
-    MutexLock lock(mutex_);
-    awaited_ = std::string(what);
-    if (!heartbeat_) heartbeat_ = std::make_unique<Heartbeat>(kTick, [this] { Beat(); });
-  }
-
- private:
-  void Print(absl::string_view line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    EraseBar();
-    absl::PrintF("%s\n", PrintableLine(line));
-    std::fflush(stdout);
-  }
-
-  void PrintBar() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    last_shown_ = absl::Now();
-    bar_shown = true;
-    constexpr int kWidth = 30;
-    const int filled = static_cast<int>(kWidth * done_ / all_);
-    absl::PrintF("\r\x1b[K%s [%s%s] %d/%d  %s  %s", Printable(before_), std::string(filled, '#'),
-                 std::string(kWidth - filled, '.'), done_, all_, Clock(last_shown_ - began_), Printable(after_));
-    std::fflush(stdout);
-  }
-
-  static void EraseBar() {
-    if (bar_shown.exchange(false)) absl::PrintF("\r\x1b[K");
-  }
-
-  void Beat() {
-    MutexLock lock(mutex_);
-    const absl::Time now = absl::Now();
-    if (awaited_.empty()) return;
-    if (bar_shown) {
-      PrintBar();
-    } else if (now - last_shown_ > kSilence) {
-      Print(absl::StrCat(awaited_, "  ", Clock(now - last_line_)));
-      last_shown_ = now;
-    }
-  }
-
-  const bool terminal_;
-  absl::Mutex mutex_;
-  absl::Time last_line_ ABSL_GUARDED_BY(mutex_);                                // that a caller gave
-  absl::Time last_shown_ ABSL_GUARDED_BY(mutex_) = last_line_;                  // of any kind, or a bar
-  std::string before_ ABSL_GUARDED_BY(mutex_), after_ ABSL_GUARDED_BY(mutex_);  // the last bar's
-  int64_t done_ ABSL_GUARDED_BY(mutex_) = 0, all_ ABSL_GUARDED_BY(mutex_) = 0;  // the same
-  absl::Time began_ ABSL_GUARDED_BY(mutex_);                                    // the first bar with `before_`
-  std::string awaited_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Heartbeat> heartbeat_;
-};
-
-Display::Display() : screen_(std::make_unique<Screen>()) {}
-Display::~Display() = default;
-Display::Display(Display&& other) noexcept = default;
-Display& Display::operator=(Display&& other) noexcept = default;
-
-bool Display::terminal() const { return screen_->terminal(); }
-void Display::Say(absl::string_view line) { screen_->Say(line); }
-void Display::Warn(absl::string_view line) { screen_->Warn(line); }
-void Display::Bar(absl::string_view before, int64_t done, int64_t all, absl::string_view after) {
-  screen_->Bar(before, done, all, after);
+Display::Display() : terminal_(isatty(STDOUT_FILENO)), last_line_(absl::Now()) {
+  if (terminal_) EndLineBeforeSignals();
 }
-void Display::Await(absl::string_view what) { screen_->Await(what); }
+
+Display::~Display() {
+  heartbeat_.reset();
+  EndLine();
+}
+
+void Display::Say(absl::string_view line) {
+  MutexLock lock(mutex_);
+  Print(line);
+  last_line_ = last_shown_ = absl::Now();
+}
+
+void Display::Warn(absl::string_view line) {
+  MutexLock lock(mutex_);
+  EraseBar();
+  std::fflush(stdout);
+  absl::FPrintF(stderr, "%s\n", PrintableLine(line));
+  last_line_ = last_shown_ = absl::Now();
+}
+
+void Display::Bar(absl::string_view before, int64_t done, int64_t all, absl::string_view after) {
+  MutexLock lock(mutex_);
+  const absl::Time now = absl::Now();
+  const bool is_first = before != before_;
+  if (!terminal_ || (done != all && !is_first && now - last_shown_ < absl::Milliseconds(100) && bar_shown)) return;
+  if (is_first) began_ = now;
+  before_ = std::string(before);
+  after_ = std::string(after);
+  done_ = done;
+  all_ = all;
+  PrintBar();
+}
+
+void Display::Await(absl::string_view what) {
+  MutexLock lock(mutex_);
+  awaited_ = std::string(what);
+  if (!heartbeat_) heartbeat_ = std::make_unique<Heartbeat>(kTick, [this] { Beat(); });
+}
+
+void Display::Print(absl::string_view line) {
+  EraseBar();
+  absl::PrintF("%s\n", PrintableLine(line));
+  std::fflush(stdout);
+}
+
+void Display::PrintBar() {
+  last_shown_ = absl::Now();
+  bar_shown = true;
+  constexpr int kWidth = 30;
+  const int filled = static_cast<int>(kWidth * done_ / all_);
+  absl::PrintF("\r\x1b[K%s [%s%s] %d/%d  %s  %s", Printable(before_), std::string(filled, '#'),
+               std::string(kWidth - filled, '.'), done_, all_, Clock(last_shown_ - began_), Printable(after_));
+  std::fflush(stdout);
+}
+
+void Display::Beat() {
+  MutexLock lock(mutex_);
+  const absl::Time now = absl::Now();
+  if (awaited_.empty()) return;
+  if (bar_shown) {
+    PrintBar();
+  } else if (now - last_shown_ > kSilence) {
+    Print(absl::StrCat(awaited_, "  ", Clock(now - last_line_)));
+    last_shown_ = now;
+  }
+}
 
 }  // namespace lockstep::examples

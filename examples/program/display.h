@@ -7,8 +7,11 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "lockstep/base/heartbeat.h"
 
 namespace lockstep::examples {
 
@@ -22,11 +25,11 @@ class Display {
  public:
   Display();
   ~Display();
-  Display(Display&& other) noexcept;
-  Display& operator=(Display&& other) noexcept;
+  Display(const Display&) = delete;
+  Display& operator=(const Display&) = delete;
 
   // Returns whether standard output is a terminal.
-  bool terminal() const;
+  bool terminal() const { return terminal_; }
 
   // Prints a line, in place of the bar if there is one.
   void Say(absl::string_view line);
@@ -44,9 +47,19 @@ class Display {
   void Await(absl::string_view what);
 
  private:
-  class Screen;
+  void Print(absl::string_view line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PrintBar() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Beat();
 
-  std::unique_ptr<Screen> screen_;  // null after a move
+  const bool terminal_;
+  absl::Mutex mutex_;
+  absl::Time last_line_ ABSL_GUARDED_BY(mutex_);                                // that a caller gave
+  absl::Time last_shown_ ABSL_GUARDED_BY(mutex_) = last_line_;                  // of any kind, or a bar
+  std::string before_ ABSL_GUARDED_BY(mutex_), after_ ABSL_GUARDED_BY(mutex_);  // the last bar's
+  int64_t done_ ABSL_GUARDED_BY(mutex_) = 0, all_ ABSL_GUARDED_BY(mutex_) = 0;  // the same
+  absl::Time began_ ABSL_GUARDED_BY(mutex_);                                    // the first bar with `before_`
+  std::string awaited_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Heartbeat> heartbeat_;  // the last member, since its thread uses the others
 };
 
 }  // namespace lockstep::examples

@@ -7,7 +7,6 @@
 
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -60,7 +59,6 @@ TEST(Display, ItsEndEndsTheBarsLineOnce) {
   const Shown shown = OnTerminal([] {
     Display display;
     display.Bar("Epoch: [0]", 1, 2, "loss 1");
-    Display(std::move(display));
   });
   EXPECT_THAT(shown.text, EndsWith("loss 1\r\n"));
   EXPECT_EQ(shown.wait_status, 0);

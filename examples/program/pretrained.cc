@@ -10,11 +10,11 @@
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/safetensors/safetensors.h"
 #include "lockstep/checkpoint/state_dict.h"
+#include "lockstep/checkpoint/value.h"
 
 namespace lockstep::examples {
 namespace {
 
-using checkpoint::LoadStateDictOptions;
 using checkpoint::Value;
 
 absl::StatusOr<Value> ReadStateDict(const std::string& path) {
@@ -47,12 +47,6 @@ int64_t OtherClasses(const torch::nn::Module& module, const Value& state_dict, c
   return classes;
 }
 
-LoadStateDictOptions OptionsFor(const torch::nn::Module& module, const Value& state_dict) {
-  LoadStateDictOptions options;
-  options.remove_prefix = checkpoint::FindPrefix(module, state_dict);
-  return options;
-}
-
 }  // namespace
 
 std::string LastLayer(const torch::nn::Module& module) {
@@ -62,22 +56,14 @@ std::string LastLayer(const torch::nn::Module& module) {
   return name.substr(0, name.rfind('.'));
 }
 
-absl::Status LoadPretrained(const std::string& path, torch::nn::Module& module) {
+absl::StatusOr<int64_t> LoadPretrained(const std::string& path, torch::nn::Module& module) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value state_dict, ReadStateDict(path));
-  return Annotate(LoadPossiblyWrapped(module, state_dict), path);
-}
-
-absl::StatusOr<int64_t> LoadPretrainedBackbone(const std::string& path, torch::nn::Module& module) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Value state_dict, ReadStateDict(path));
-  LoadStateDictOptions options = OptionsFor(module, state_dict);
+  checkpoint::LoadStateDictOptions options;
+  options.remove_prefix = checkpoint::FindPrefix(module, state_dict);
   const int64_t classes = state_dict.is_dict() ? OtherClasses(module, state_dict, options.remove_prefix) : 0;
   if (classes > 0) options.ignored_keys = {absl::StrCat(LastLayer(module), ".*")};
   LOCKSTEP_RETURN_IF_ERROR(Annotate(checkpoint::LoadStateDict(module, state_dict, options), path));
   return classes;
-}
-
-absl::Status LoadPossiblyWrapped(torch::nn::Module& module, const Value& state_dict) {
-  return checkpoint::LoadStateDict(module, state_dict, OptionsFor(module, state_dict));
 }
 
 }  // namespace lockstep::examples

@@ -8,27 +8,19 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lockstep/checkpoint/value.h"
 
 namespace lockstep::examples {
 
 // Loads the parameters of a .safetensors or a .pt file. A .pt file holds a state dict, or one under "state_dict" or
 // "model"; its other entries may hold any objects. Keys may begin with the prefixes of wrappers that
 // checkpoint::FindPrefix knows, such as "module." and "_orig_mod.". Every key must fit, so the file of another model is
-// an error. Errors name the file.
-absl::Status LoadPretrained(const std::string& path, torch::nn::Module& module);
-
-// Does the same, but the file's last layer may have another number of classes. Then the module keeps its own last
-// layer. Returns the number of classes in the file, or 0 if the last layer was loaded too.
-absl::StatusOr<int64_t> LoadPretrainedBackbone(const std::string& path, torch::nn::Module& module);
+// an error, but the file's last layer may have another number of classes. Then the module keeps its own last layer.
+// Returns the number of classes in the file, or 0 if the last layer was loaded too. Errors name the file.
+absl::StatusOr<int64_t> LoadPretrained(const std::string& path, torch::nn::Module& module);
 
 // The last layer's name: the module of the last parameter, such as "fc".
 std::string LastLayer(const torch::nn::Module& module);
-
-// Loads a state dict that is already in memory, with or without a wrapper's prefix.
-absl::Status LoadPossiblyWrapped(torch::nn::Module& module, const checkpoint::Value& state_dict);
 
 }  // namespace lockstep::examples
 
