@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<PreemptionNotice>> PreemptionNotice::Create(const
   std::unique_ptr<PreemptionNotice> notice(new PreemptionNotice);
   received.store(false);
   struct sigaction action = {};
-  action.sa_handler = Note;
+  action.sa_handler = Record;
   action.sa_flags = SA_RESTART;  // the signal must not make system calls of the program fail
   sigemptyset(&action.sa_mask);
   for (const int signal : signals) {
