@@ -26,8 +26,8 @@ struct GenerationFacts {
   bool trains = false;    // `train` has been called
   bool regroups = false;  // the ranks have agreed to regroup between two steps
   bool is_final = false;  // an error of this generation ends the rank
-  // The rank that made an error which all ranks have got; -1: all of them made it, or nobody knows who. nullopt: there
-  // is no such error.
+  // The rank that made an error which all ranks have got; -1: all of them made it, or nobody knows who. nullopt: no
+  // rank made one.
   std::optional<int> culprit = {};
   // The error with which the generation ends, if the ranks have agreed on it (comm/agreement): its rank and its own
   // words.

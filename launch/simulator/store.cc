@@ -81,7 +81,8 @@ void Simulation::Broadcast() {
 
 void Simulation::DeliverDecision(Node* node) {
   const bool host_is_cut = !config_.leader_can_change && Leader()->cut && node->index != leader_;
-  if (!ReachesStore(*node) || host_is_cut || node->returned || !node->steps || node->decision_seen == decisions_) return;
+  if (!ReachesStore(*node) || host_is_cut || node->returned || !node->steps || node->decision_seen == decisions_)
+    return;
   node->decision_seen = decisions_;
   const AgentState before = node->steps->state();
   node->steps->OnJob(decision_);

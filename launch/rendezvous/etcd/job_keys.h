@@ -17,7 +17,7 @@ class JobKeys {
  public:
   JobKeys(const std::string& job_id, const std::string& secret);
 
-  // All keys of the job begin with all(), and those of its agents with agents(). Both end in a slash.
+  // All keys of the job begin with all(), and the keys of its agents with agents(). Both end in a slash.
   const std::string& all() const { return all_; }
   const std::string& agents() const { return agents_; }
   const std::string& leader() const { return leader_; }

@@ -47,7 +47,7 @@ class RepeatedRequests {
 
   // When the waiting for an answer began; the largest number if nothing is due.
   int64_t WaitsSince() const;
-  // Whether an answer is late, or the last one was an error.
+  // Returns whether an answer is late, or the last one was an error.
   bool IsSilent(int64_t now) const;
   // The error since the last success, or that there was no answer.
   absl::string_view Why() const;
