@@ -19,7 +19,8 @@
 namespace lockstep::elastic::internal {
 
 // A rank knows which parameters' states it has itself, and not which states the others have. So a function that needs
-// to know this of all ranks begins with an all-gather of one byte for each parameter. Functions with a group are collective.
+// to know this of all ranks begins with an all-gather of one byte for each parameter. Functions with a group are
+// collective.
 class Shards {
  public:
   // Both must outlive the object.
