@@ -7,8 +7,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
-SCRIPT = pathlib.Path(__file__).resolve().parent / "fetch_torch.py"
+SCRIPT = pathlib.Path(__file__).resolve().parent / "libtorch/fetch_torch.py"
 CXX11 = b"\x7fELF std::__cxx11 _ZNSt7__cxx1112basic_string"
 
 
@@ -97,6 +98,18 @@ class FetchTorch(unittest.TestCase):
             "LibTorch: no wheels of torch 2.9.9 are pinned, only 2.7.0, 2.11.0, 2.15.0: set LOCKSTEP_LIBTORCH_VERSION to one "
             "of these, or LOCKSTEP_LIBTORCH to an unpacked LibTorch\n",
         )
+
+    def test_a_wheel_of_other_bytes_is_refused(self):
+        wheels = self.cwd.parent / "wheels"
+        wheels.mkdir()
+        for name in ("torch-2.11.0-cp311-cp311", "nvidia_cuda_cupti-13.0.85-py3-none"):
+            with zipfile.ZipFile(wheels / f"{name}-manylinux_2_28_x86_64.whl", "w") as wheel:
+                wheel.writestr("torch/lib/libtorch_cpu.so", "")
+        error = self.error("cpu", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(wheels), PYTHONNOUSERSITE="1")
+        self.assertRegex(
+            error, "^LibTorch: pip download nvidia-cuda-cupti==13.0.85 failed: .*Expected sha256 4eb01c08.*Got "
+        )
+        self.assertFalse((self.cwd / "lib").exists())
 
     def test_installed_where_none_is(self):
         code, output, error = self.fetch("cpu", LOCKSTEP_LIBTORCH_VERSION="installed", PYTHONNOUSERSITE="1")

@@ -1,7 +1,7 @@
 """The Python PyTorch that the peer tests compare with, as a repository: `//:python` runs an interpreter that can import it, torchvision
 and safetensors."""
 
-load("//third_party:libtorch.bzl", "ATTRIBUTES", "ENVIRONMENT", "run_fetch_torch")
+load("//third_party/libtorch:libtorch.bzl", "ATTRIBUTES", "ENVIRONMENT", "run_fetch_torch")
 
 
 def _peer_impl(ctx):

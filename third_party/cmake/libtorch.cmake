@@ -44,7 +44,7 @@ macro(_lockstep_locate_torch)
     endif()
     string(CONCAT problem
       "LibTorch was not found: set LOCKSTEP_LIBTORCH (-D or environment) to an unpacked LibTorch or to the torch folder of a Python. "
-      "A checkout of Lockstep can fetch the tested one: \"python3 <lockstep>/third_party/fetch_torch.py cpu\" makes include and lib "
+      "A checkout of Lockstep can fetch the tested one: \"python3 <lockstep>/third_party/libtorch/fetch_torch.py cpu\" makes include and lib "
       "in the current folder. Name that folder."
     )
   endif()

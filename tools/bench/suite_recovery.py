@@ -20,7 +20,7 @@ import time
 from measuring import PROGRESS, in_words, machine
 from suite_launch import free_port, interpreter_of
 
-sys.path.append(str(pathlib.Path(__file__).absolute().parents[2] / "third_party"))
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[2] / "third_party/libtorch"))
 import fetch_torch
 
 MARKS = ("<!-- measured recovery: begin -->", "<!-- measured recovery: end -->")

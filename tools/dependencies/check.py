@@ -98,7 +98,7 @@ def problems(targets, rows):
         if (
             not target.public
             or target.testonly
-            or label.startswith(_LIBRARY)
+            or _house(label) == "third_party"
             or target.kind in ("sh_test", "filegroup")
         ):
             continue

@@ -30,6 +30,7 @@ class RulesTest(unittest.TestCase):
     def test_external_repositories_are_named_in_third_party_only(self):
         text = 'x = "@lockstep_zlib//:lib"\n'
         self.assertIn("a/BUILD:1: names the external repository @lockstep_zlib//", rules.check("a/BUILD", text)[0])
+        self.assertEqual(rules.check("MODULE.bazel", text), [])
         self.assertEqual(rules.check("third_party/BUILD", text), [])
         self.assertEqual(rules.check("a/README.md", text), [])
         self.assertEqual(rules.check("examples/consumer/BUILD", 'load("@rules_cc//cc:defs.bzl", "cc_binary")\n'), [])

@@ -38,7 +38,7 @@ def no_reminders(path, text):
 
 def external_repositories_only_in_third_party(path, text):
     of_another_workspace = path.parts[:2] == ("examples", "consumer")
-    if not is_bazel_file(path) or _in_third_party(path) or of_another_workspace:
+    if not is_bazel_file(path) or _in_third_party(path) or of_another_workspace or path.name == "MODULE.bazel":
         return
     for number, line in enumerate(text.splitlines(), 1):
         if label := _EXTERNAL_LABEL.search(line):

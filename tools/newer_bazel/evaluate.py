@@ -17,11 +17,12 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "third_party"))
+sys.path.append(str(ROOT / "third_party/libtorch"))
 import fetch_torch
 
 HERE = "tools/newer_bazel/"
-CONSUMERS = "examples/consumer"
+LIBTORCH = "third_party/libtorch"  # a module of its own, and a package of Lockstep
+CONSUMERS = ("examples/consumer/", f"{LIBTORCH}/consumer/")
 INTERPRETER = "starlark-pyo3==2026.1.3"
 
 # What the files of these modules export from rules_cc 0.0.11 to 0.2.22, and from rules_shell 0.3.0 to 0.6.1.
@@ -198,6 +199,8 @@ class Evaluation:
         """(name of the repository, package, name) of a label in a file of that package."""
         if isinstance(label, dict):
             return label["repo_name"], label["package"], label["name"]
+        if label[0] == "@" and "//" not in label:
+            label += f"//:{label[1:]}"
         apparent, slashes, rest = label.partition("//")
         if not slashes:
             return repository.name, package, label.removeprefix(":")
@@ -434,11 +437,11 @@ def _place_and_message(error, shown):
 
 
 def repositories_of(files):
-    """Lockstep, and each workspace or module among the consumers."""
+    """Lockstep, the module libtorch, and each workspace or module among the consumers."""
     folders = {
         _folder(path)
         for path in files
-        if path.startswith(CONSUMERS + "/") and path.rpartition("/")[2] in ("WORKSPACE", "MODULE.bazel")
+        if path.startswith(CONSUMERS) and path.rpartition("/")[2] in ("WORKSPACE", "MODULE.bazel")
     }
     parts = {folder: {} for folder in ["", *sorted(folders)]}
     for path, text in files.items():
@@ -446,9 +449,13 @@ def repositories_of(files):
         parts[folder][path[len(folder) :].lstrip("/")] = text
     # A consumer without a MODULE.bazel is given what it would name there.
     sees = {"lockstep": "lockstep", "rules_cc": "rules_cc", "rules_shell": "rules_shell"}
+    libtorch = {path[len(LIBTORCH) + 1 :]: text for path, text in parts[""].items() if path.startswith(LIBTORCH + "/")}
     return [
-        Repository(name or "lockstep", texts, sees if name else {"lockstep": "lockstep"})
-        for name, texts in parts.items()
+        Repository("libtorch", libtorch, {"libtorch": "libtorch"}),
+        *(
+            Repository(name or "lockstep", texts, sees if name else {"lockstep": "lockstep"})
+            for name, texts in parts.items()
+        ),
     ]
 
 

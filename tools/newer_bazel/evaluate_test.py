@@ -63,6 +63,13 @@ lockstep = module_extension(implementation = _impl, tag_classes = {"path": tag_c
                 'e = use_extension("@lockstep//third_party:extensions.bzl", "lockstep")\ne.path(path = "/opt")\n',
                 "examples/consumer/BUILD": 'alias(name = "z", actual = "@lockstep//third_party:zlib")\n',
             },
+            {
+                "third_party/libtorch/MODULE.bazel": 'module(name = "libtorch")\n',
+                "third_party/libtorch/BUILD": 'filegroup(name = "libtorch")\n',
+                "third_party/libtorch/consumer/MODULE.bazel": 'bazel_dep(name = "libtorch")\n',
+                "third_party/libtorch/consumer/BUILD": 'alias(name = "a", actual = "@libtorch")\n',
+                "a/BUILD": 'alias(name = "a", actual = "//third_party/libtorch")\n',
+            },
         ):
             self.assertEqual(self.problems(files), [], files)
 
@@ -120,6 +127,14 @@ lockstep = module_extension(implementation = _impl, tag_classes = {"path": tag_c
         alias = '\nalias(name = "b", actual = "%s")\n'
         self.check("b/BUILD:2: names //c:c: there is no such package", {"b/BUILD": alias % "//c"})
         self.check("b/BUILD:2: names //b:c: there is no such target", {"b/BUILD": alias % ":c"})
+        self.check(
+            "names @libtorch//:libtorch: there is no such package",
+            {
+                "third_party/libtorch/consumer/WORKSPACE": "",
+                "third_party/libtorch/consumer/MODULE.bazel": 'bazel_dep(name = "libtorch")',
+                "third_party/libtorch/consumer/BUILD": alias % "@libtorch",
+            },
+        )
         self.check("a/y: there is no such target", {"b/BUILD": alias % "//b:a/y", "b/a/BUILD": "", "b/a/y": ""})
         self.check(
             "b/BUILD:2: names //a:x: a file that //a does not export",

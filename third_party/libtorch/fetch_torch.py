@@ -1,21 +1,22 @@
-"""Finds LibTorch, or fetches it with pip, and lays it out for a Bazel repository; run by libtorch.bzl and peer.bzl.
+"""Finds LibTorch, or fetches it with pip, and lays it out for a Bazel repository; run by libtorch.bzl and Lockstep's peer.bzl.
 
   fetch_torch.py cpu    what a CPU program needs: headers, libtorch_cpu, libc10, and the two NVIDIA runtime libraries they load
   fetch_torch.py cuda   everything else that libtorch_cuda links
   fetch_torch.py peer   an importable Python torch, and the packages that the peer tests compare with besides
 
 Links `include`, `lib` (one link per library) or, for the peer, `site-packages` and `peers` into the working directory. Wheels come by name through
-pip, are checked against the pinned SHA-256, and are unpacked once per machine under the cache folder, whatever the number of Bazel
-output bases. Errors are one line on standard error.
+pip, which checks them against the SHA-256 in wheels.json, and are unpacked once per machine under the cache folder, whatever the
+number of Bazel output bases. Errors are one line on standard error.
 """
 
 import fcntl
 import glob
-import hashlib
 import importlib.util
+import json
 import mmap
 import os
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
@@ -26,34 +27,11 @@ import zipfile
 DEFAULT_VERSION = "2.11.0"
 OLDEST = (2, 7)
 
-# By version of torch: the SHA-256 of the wheels that a CPU program needs, and what goes with this torch in peer tests. A wheel for one
-# Python serves every Python here: only its headers and C++ libraries are used.
-RELEASES = {
-    "2.7.0": {
-        "wheels": {
-            "torch==2.7.0": "fd5cfbb4c3bbadd57ad1b27d56a28008f8d8753733411a140fcfb84d7f933a25",
-            "nvidia-cuda-runtime-cu12==12.6.77": "ba3b56a4f896141e25e19ab287cd71e52a6a0f4b29d0d31609f60e3b4d5219b7",
-            "nvidia-cuda-cupti-cu12==12.6.80": "6768bad6cab4f19e8292125e5f1ac8aa7d1718704012a0e3272a6f61c4bce132",
-        },
-        "torchvision": "0.22.0",
-    },
-    "2.11.0": {
-        "wheels": {
-            "torch==2.11.0": "7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a",
-            "nvidia-cuda-runtime==13.0.96": "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548",
-            "nvidia-cuda-cupti==13.0.85": "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8",
-        },
-        "torchvision": "0.26.0",
-    },
-    "2.15.0": {
-        "wheels": {
-            "torch==2.15.0": "48c2d861134c0b5697c7602cb5ffa68f62a2989fdcd1717e593356f67996ca1e",
-            "nvidia-cuda-runtime==13.2.86": "3498247680dfddce31bad102af7e3e26fc795342a3cac64722bb0fa95e7f60f0",
-            "nvidia-cuda-cupti==13.2.86": "8fa29f15dd8336181f961764d9d95236fc6b931dd0c8fcf8cd70aab0c310b586",
-        },
-        "torchvision": "0.29.2",
-    },
-}
+# {version of torch: {machine: {requirement: SHA-256}}} of torch and all that it requires; pin_wheels.py writes it. A wheel for one
+# Python serves every Python here that does not import it: its headers and C++ libraries are used.
+WHEELS = json.loads((pathlib.Path(__file__).resolve().parent / "wheels.json").read_text())
+WHEELS_TAG = "cp311"
+CPU_WHEELS = re.compile(r"(torch|nvidia-cuda-(runtime|cupti)(-cu\d+)?)==")
 CPU_MEMBERS = re.compile(
     r"torch/(include/|version\.py|lib/(libtorch_cpu|libc10)\.so|lib/libgomp)"
     r"|nvidia/(cu13|cuda_runtime|cuda_cupti)/(include/|lib/lib(cudart|cupti)\.so)"
@@ -61,7 +39,8 @@ CPU_MEMBERS = re.compile(
 CPU_LIBRARIES = ["libtorch_cpu.so", "libc10.so", "libgomp*.so*", "libcudart*.so*", "libcupti*.so*"]
 # The wheel also has half of protobuf, fmt, pybind11 and others: they would come before a user's own.
 INCLUDED = ["ATen", "c10", "caffe2", "torch"]
-# The packages that the peer tests compare with besides torch, numpy and torchvision.
+# The packages that the peer tests compare with besides torch and numpy.
+TORCHVISION = {"2.7.0": "0.22.0", "2.11.0": "0.26.0", "2.15.0": "0.29.2"}  # by version of torch
 PEERS = ["pillow==13.0.0", "safetensors==0.8.0"]
 # Not libtorch.so, which is empty except for a part of an old std::filesystem: remove_all() crashes if a program links it. Not the libraries that
 # LibTorch loads when it needs them: libtorch_cuda_linalg.so initializes CUDA at once, and libcaffe2_nvrtc.so needs a driver.
@@ -95,7 +74,7 @@ def cache():
     return path
 
 
-def pip(*arguments):
+def pip(*arguments, what=None):
     for command in ([sys.executable, "-m", "pip"], ["pip3"], ["pip"]):
         if command[0] != sys.executable and not shutil.which(command[0]):
             continue
@@ -108,7 +87,7 @@ def pip(*arguments):
     )
     if run.returncode:
         said = [line.strip() for line in (run.stderr or run.stdout).splitlines() if line.strip()]
-        die(f"pip {arguments[0]} {arguments[-1]} failed: {'; '.join(said[-3:]) or 'it said nothing'}")
+        die(f"pip {arguments[0]} {what or arguments[-1]} failed: {'; '.join(said[-3:]) or 'it said nothing'}")
 
 
 def made_once(name, make):
@@ -123,55 +102,72 @@ def made_once(name, make):
     return done
 
 
+def for_wheels(machine):
+    """Arguments by which pip takes wheels for this machine and WHEELS_TAG's Python, whatever the Python that runs it."""
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(28, 4, -1)] + [f"manylinux2014_{machine}"]
+    return [
+        "--only-binary=:all:", "--python-version=3.11", "--implementation=cp", f"--abi={WHEELS_TAG}", "--abi=abi3", "--abi=none",
+        *(f"--platform={name}" for name in platforms),
+    ]  # fmt: skip
+
+
+def pip_pinned(command, what, wheels, *arguments):
+    """Runs pip for these wheels alone, which it refuses if their SHA-256 is another one. `what`: for its error."""
+    with tempfile.NamedTemporaryFile("w", prefix="requirements.", dir=cache()) as file:
+        file.writelines(f"{requirement} --hash=sha256:{sha256}\n" for requirement, sha256 in wheels.items())
+        file.flush()
+        flags = [*for_wheels(platform.machine()), "--no-deps", "--require-hashes", f"--requirement={file.name}"]
+        pip(command, *arguments, *flags, what=what)
+
+
 def unpack_cpu_wheels(wheels_of_release, tree):
     with tempfile.TemporaryDirectory(dir=cache(), prefix="wheels.") as wheels:
         for requirement, sha256 in wheels_of_release.items():
-            before = set(os.listdir(wheels))
-            pip(
-                "download", "--no-deps", "--only-binary=:all:", "--python-version=3.11", "--implementation=cp", "--abi=cp311",
-                "--abi=none", "--platform=manylinux_2_28_x86_64", "--platform=manylinux_2_25_x86_64",
-                "--platform=manylinux_2_17_x86_64", "--platform=manylinux2014_x86_64", f"--dest={wheels}", requirement,
-            )  # fmt: skip
-            (name,) = set(os.listdir(wheels)) - before
-            path = pathlib.Path(wheels, name)
-            digest = hashlib.sha256()
-            with open(path, "rb") as wheel:
-                while block := wheel.read(1 << 20):
-                    digest.update(block)
-            if digest.hexdigest() != sha256:
-                die(f"{name} has SHA-256 {digest.hexdigest()}, expected {sha256}")
+            pip_pinned("download", requirement, {requirement: sha256}, f"--dest={wheels}")
+            (path,) = pathlib.Path(wheels).iterdir()
             with zipfile.ZipFile(path) as archive:
                 archive.extractall(tree, [m for m in archive.namelist() if CPU_MEMBERS.match(m)])
             path.unlink()
 
 
-def release(version):
-    if version not in RELEASES:
+def wheels_of(version):
+    wheels = WHEELS.get(version, {}).get(platform.machine())
+    if not wheels:
+        pinned = [name for name, machines in WHEELS.items() if platform.machine() in machines]
         die(
-            f"no wheels of torch {version} are pinned, only {', '.join(RELEASES)}: set LOCKSTEP_LIBTORCH_VERSION to one of these, "
+            f"no wheels of torch {version} are pinned, only {', '.join(pinned)}: set LOCKSTEP_LIBTORCH_VERSION to one of these, "
             "or LOCKSTEP_LIBTORCH to an unpacked LibTorch"
         )
-    return RELEASES[version]
+    return wheels
 
 
 def fetch_cpu(version):
-    wheels = release(version)["wheels"]
+    wheels = {name: sha256 for name, sha256 in wheels_of(version).items() if CPU_WHEELS.match(name)}
     return made_once(f"libtorch-cpu-{version}", lambda tree: unpack_cpu_wheels(wheels, tree))
 
 
-def fetch_python_torch(version):
-    release(version)
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    return made_once(
-        f"python-torch-{version}-{tag}", lambda tree: pip("install", f"--target={tree}", f"torch=={version}", "numpy")
-    )
+def fetch_python_torch(version, tag=WHEELS_TAG):
+    """Torch and all that it requires; importable by the Python of this tag."""
+    wheels = wheels_of(version)
+
+    def make(tree):
+        if tag == WHEELS_TAG:
+            pip_pinned("install", f"torch=={version}", wheels, f"--target={tree}")
+        else:
+            pip("install", f"--target={tree}", f"torch=={version}", "numpy")
+
+    return made_once(f"python-torch-{version}-{tag}", make)
+
+
+def this_tag():
+    return f"cp{sys.version_info.major}{sys.version_info.minor}"
 
 
 def fetch_peers(version):
-    peers = [f"torchvision=={release(version)['torchvision']}", *PEERS]
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    wheels_of(version)
+    peers = [f"torchvision=={TORCHVISION[version]}", *PEERS]
     name = "-".join(peer.replace("==", "-") for peer in peers)
-    return made_once(f"{name}-{tag}", lambda tree: pip("install", f"--target={tree}", "--no-deps", *peers))
+    return made_once(f"{name}-{this_tag()}", lambda tree: pip("install", f"--target={tree}", "--no-deps", *peers))
 
 
 def torch_version(torch):
@@ -309,7 +305,7 @@ def main():
         torch = installed(version)
         if version == "installed":
             version = torch_version(torch / "torch").split("+")[0]
-        os.symlink(torch or fetch_python_torch(version), "site-packages")
+        os.symlink(torch or fetch_python_torch(version, this_tag()), "site-packages")
         os.symlink(fetch_peers(version), "peers")
     else:
         die(f"unknown kind {kind!r}")

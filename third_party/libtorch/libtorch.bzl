@@ -1,10 +1,11 @@
 """LibTorch as two repositories: @lockstep_libtorch, what CPU programs need, and @lockstep_libtorch_cuda (cuda = True), only what CUDA adds to it:
 libraries to link, and the headers of CUDA and NCCL. So a source that includes neither compiles alike with and without --config=cuda.
+Both have these names in a WORKSPACE of Lockstep and for extensions.bzl.
 
 It is LOCKSTEP_LIBTORCH if that is set, else the active Python's torch if that is the pinned version, else the pinned wheel through pip."""
 
 _CPU_BUILD = """
-load("@lockstep_rules//:cc.bzl", "cc_library")
+load("{rules}", "cc_library")
 
 package(default_visibility = ["//visibility:public"])
 
@@ -16,10 +17,16 @@ cc_library(
     defines = ["USE_DISTRIBUTED", "USE_C10D_GLOO"],
     linkopts = ["-pthread", "-Wl,--no-as-needed"],
 )
+
+# What a program links that depends on @libtorch.
+alias(
+    name = "chosen",
+    actual = "{chosen}",
+)
 """
 
 _CUDA_BUILD = """
-load("@lockstep_rules//:cc.bzl", "cc_library")
+load("{rules}", "cc_library")
 
 package(default_visibility = ["//visibility:public"])
 
@@ -39,6 +46,16 @@ cc_library(
     hdrs = glob(["cuda_include/**", "nccl_include/**"], allow_empty = True),
     includes = {includes},
 )
+
+cc_library(
+    name = "torch",
+    srcs = [":libraries"],
+    deps = [
+        ":headers",
+        ":loaded_later",
+        "@lockstep_libtorch//:torch",
+    ],
+)
 """
 
 ENVIRONMENT = ["LOCKSTEP_LIBTORCH", "LOCKSTEP_LIBTORCH_VERSION", "LOCKSTEP_PYTHON", "XDG_CACHE_HOME"]
@@ -50,6 +67,7 @@ ATTRIBUTES = {
     "version": attr.string(
         doc = "LOCKSTEP_LIBTORCH_VERSION: such as 2.11.0, the default, or `installed` for whatever the interpreter has.",
     ),
+    "_files": attr.label_list(default = [":fetch_torch.py", ":wheels.json"]),
 }
 
 
@@ -60,9 +78,10 @@ def run_fetch_torch(ctx, kind):
     if not python:
         fail("LibTorch: there is no python3 to fetch it with: install python3, or set LOCKSTEP_PYTHON")
     named = {} if environment.get("LOCKSTEP_LIBTORCH") or not ctx.attr.path else {"LOCKSTEP_LIBTORCH": ctx.attr.path}
+    script, _ = [ctx.path(label) for label in ctx.attr._files]
     ctx.report_progress("looking for LibTorch; fetching it by pip if need be")
     result = ctx.execute(
-        [python, ctx.path(Label("//third_party:fetch_torch.py")), kind, ctx.attr.version],
+        [python, script, kind, ctx.attr.version],
         timeout = 3600,
         environment = named,
     )
@@ -76,13 +95,18 @@ def _libtorch_impl(ctx):
     if ctx.attr.cuda:
         includes = [d for d in ["cuda_include", "nccl_include"] if ctx.path(d).exists]
         folder = str(ctx.path("lib/libtorch_cuda.so").realpath.dirname)
-        ctx.file("BUILD", _CUDA_BUILD.format(folder = folder, includes = repr(includes)))
+        ctx.file("BUILD", _CUDA_BUILD.format(folder = folder, includes = repr(includes), rules = ctx.attr.rules))
     else:
-        ctx.file("BUILD", _CPU_BUILD)
+        ctx.file("BUILD", _CPU_BUILD.format(chosen = ctx.attr.chosen, rules = ctx.attr.rules))
 
 
 libtorch_repository = repository_rule(
     implementation = _libtorch_impl,
     environ = ENVIRONMENT,
-    attrs = dict(ATTRIBUTES, cuda = attr.bool(mandatory = True)),
+    attrs = dict(
+        ATTRIBUTES,
+        chosen = attr.string(default = ":torch", doc = "The target behind @libtorch, of the repository without CUDA."),
+        cuda = attr.bool(mandatory = True),
+        rules = attr.string(default = "@rules_cc//cc:defs.bzl", doc = "The file with the rules for C++."),
+    ),
 )
