@@ -1,6 +1,12 @@
 """Checks the claims of pages, where another page or file says how it is."""
 
+import json
+import pathlib
 import re
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "registry"))
+import look_up
 
 _CODE = re.compile(r"^( *)```.*?^ *```[^\n]*$", re.M | re.S)
 _BEGINS = re.compile(r" *(- |\d+\. |\||#)")
@@ -15,8 +21,10 @@ _VERSION_HEADER = "base/version.h"
 _VERSIONS = {
     _VERSION_HEADER: r'^#define LOCKSTEP_VERSION "(.*)"$',
     "MODULE.bazel": r'^    version = "(.*)",$',
+    "third_party/libtorch/MODULE.bazel": r'^    version = "(.*)",$',
     "CITATION.cff": r"^version: (.*)$",
 }
+_REGISTRY = "tools/registry/modules.json"
 _NEVER_ON_GPU = re.compile(r"\bnever\s+(?:been\s+)?run\s+on\s+a\s+GPU\b")
 
 
@@ -100,6 +108,21 @@ def other_versions(texts):
             yield f"{path}: has the version {', '.join(found) or 'none'}: the numbers of {_VERSION_HEADER} are {version}"
 
 
+def unknown_modules(texts, registry):
+    """{path: text} of MODULE.bazel files name modules of the tree, and of the registry: {module: {version: level}}."""
+    known = {**registry, **look_up.own(texts)}
+    for path, line, name, version, level in look_up.asked_for(texts):
+        versions = known.get(name, {})
+        place = f"{path}:{line}: names the module {name}"
+        if not versions:
+            yield f"{place}, which {_REGISTRY} lacks: tools/registry/look_up.py adds what the registry has"
+        elif version not in versions and (version or name in registry):
+            yield f"{place} {version or 'without a version'}: {_REGISTRY} has {', '.join(versions)}"
+        elif level is not None and level not in versions.values():
+            levels = ", ".join(map(str, sorted(set(versions.values()))))
+            yield f"{place} with the compatibility level {level}: {_REGISTRY} has {levels}"
+
+
 def of_pages(pages, compiled):
     """The problems of {path: text} of all Markdown pages; `compiled` is the text of tools/code_blocks/BUILD."""
     of_a_page = (unqualified_promises, never_on_a_gpu, plain_bazel, build_times, unchecked_results)
@@ -109,8 +132,10 @@ def of_pages(pages, compiled):
 
 def check(root, files):
     pages = {name: (root / name).read_text() for name in files if name.endswith(".md")}
+    modules = {name: (root / name).read_text() for name in files if name.rpartition("/")[2] == "MODULE.bazel"}
     return [
         *of_pages(pages, (root / _COMPILED).read_text()),
         *other_figures(pages[_EXAMPLE], (root / _RUN).read_text()),
         *other_versions({path: (root / path).read_text() for path in _VERSIONS}),
+        *unknown_modules(modules, json.loads((root / _REGISTRY).read_text())["modules"]),
     ]

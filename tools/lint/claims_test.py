@@ -81,6 +81,7 @@ class ClaimsTest(unittest.TestCase):
         texts = {
             "base/version.h": f'{header}#define LOCKSTEP_VERSION "1.2.30"\n',
             "MODULE.bazel": 'module(\n    version = "1.2.30",\n)\nbazel_dep(name = "zlib", version = "1.3.1")\n',
+            "third_party/libtorch/MODULE.bazel": 'module(\n    version = "1.2.30",\n)\n',
             "CITATION.cff": "cff-version: 1.2.0\nversion: 1.2.30\n",
         }
         self.assertEqual(list(claims.other_versions(texts)), [])
@@ -89,6 +90,35 @@ class ClaimsTest(unittest.TestCase):
                 changed = text.replace("1.2.30", other) if other else ""
                 wanted = f"{path}: has the version {named}: the numbers of base/version.h are "
                 self.assertIn(wanted, "\n".join(claims.other_versions({**texts, path: changed})))
+
+    def test_modules_are_those_of_the_registry(self):
+        registry = {"zlib": {"1.3": 1, "1.4": 2}, "abseil-cpp": {"2024": 1}}
+        module = 'module(name = "lockstep", version = "0.1.0")\n'
+
+        def problems(line):
+            texts = {"MODULE.bazel": module + line, "a/MODULE.bazel": 'module(name = "libtorch", version = "0.1.0")\n'}
+            return list(claims.unknown_modules(texts, registry))
+
+        for line in (
+            'bazel_dep(name = "zlib", version = "1.3", max_compatibility_level = 2)\n',
+            'bazel_dep(name = "libtorch", version = "0.1.0")\nbazel_dep(name = "lockstep")\n',
+            'single_version_override(module_name = "abseil-cpp", version = "2024")\n',
+        ):
+            self.assertEqual(problems(line), [], line)
+        for line, wanted in (
+            ('bazel_dep(name = "libz", version = "1.3")', "libz, which tools/registry/modules.json lacks: "),
+            ('bazel_dep(name = "zlib", version = "1.5")', "zlib 1.5: tools/registry/modules.json has 1.3, 1.4"),
+            ('bazel_dep(name = "zlib")', "zlib without a version: "),
+            (
+                'bazel_dep(name = "zlib", version = "1.3", max_compatibility_level = 3)',
+                "zlib with the compatibility level 3: tools/registry/modules.json has 1, 2",
+            ),
+            ('single_version_override(module_name = "abseil-cpp", version = "2025")', "abseil-cpp 2025: "),
+            ('bazel_dep(name = "libtorch", version = "0.2.0")', "libtorch 0.2.0: "),
+        ):
+            found = problems(line)
+            self.assertEqual(len(found), 1, line)
+            self.assertTrue(found[0].startswith("MODULE.bazel:2: names the module " + wanted), found)
 
 
 if __name__ == "__main__":
