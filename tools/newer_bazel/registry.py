@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""Writes a Bazel registry of the modules that MODULE.bazel names, from Debian's source packages: no network, no other registry.
+"""Writes a Bazel registry of the modules in tools/registry/modules.json, from Debian's source packages: no network, no other registry.
 
   registry.py SOURCES OUTPUT
 
 SOURCES has the upstream archives as `apt-get source --download-only` leaves them. Abseil, gflags, glog, GoogleTest, benchmark and
 nlohmann-json are built from them with their own BUILD files. The codecs and zlib are the system's -dev packages behind a module's
-name. Each module has the version that Lockstep's MODULE.bazel asks for, whatever the version of its source. Abseil has a second
-version too, the first one of another compatibility level.
+name. Names, versions and compatibility levels are those of the Bazel Central Registry. The source of a version is the archive of this
+version if there is one, and else the newest archive.
 """
 
+import functools
 import json
 import pathlib
-import re
 import shutil
 import sys
 import tarfile
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_TABLE = pathlib.Path(__file__).resolve().parents[2] / "tools/registry/modules.json"
 
 # Module: Debian's source package, and its own dependencies with the names under which its BUILD files know them.
 _FROM_SOURCE = {
@@ -46,14 +46,7 @@ cc_library(
 
 # Debian has no package of rules_shell, whose rules Bazel 7 has built in. The others are named by Bazel's own modules or by tests of
 # the above, and used by nothing that is built here.
-_STUBS = {
-    "apple_support": ["1.23.1"],
-    "buildozer": ["7.1.2"],
-    "libpfm": ["4.11.0"],
-    "protobuf": ["3.19.6", "21.7"],
-    "re2": ["2025-11-05.bcr.1"],
-    "rules_shell": ["0.3.0"],
-}
+_STUBS = ["apple_support", "buildozer", "libpfm", "protobuf", "re2", "rules_shell"]
 _STUB_FILES = {
     "buildozer": {"buildozer_binary.bzl": "buildozer_binary = module_extension(implementation = lambda _ctx: None)\n"},
     "rules_shell": {
@@ -62,14 +55,6 @@ _STUB_FILES = {
         "shell/sh_test.bzl": "sh_test = native.sh_test\n",
     },
 }
-
-_NEW_ABSEIL = "20260526.0"
-
-
-def _compatibility_level(name, version):
-    """As in the registry of Bazel's users. Abseil's level was 1 until 20260526.0, whose MODULE.bazel names none."""
-    return int(name == "googletest" or name == "abseil-cpp" and version < _NEW_ABSEIL)
-
 
 _DEBIANS_RULES_CC = pathlib.Path("/usr/share/bazel/rules/cc")
 _EMSCRIPTEN = """
@@ -80,53 +65,48 @@ config_setting(
 """
 
 
-def _asked_for():
-    text = (_ROOT / "MODULE.bazel").read_text()
-    return dict(re.findall(r'bazel_dep\(name = "([^"]+)", version = "([^"]+)"', text))
-
-
-def _unpack(sources, package, folder):
+def _unpack(sources, package, version, folder):
     archives = sorted(sources.glob(package + "_*.orig.tar.*"))
-    if len(archives) != 1:
+    if not archives:
         raise SystemExit(
-            f"registry.py: {len(archives)} archives match {sources}/{package}_*.orig.tar.*; expected one: "
+            f"registry.py: no archive matches {sources}/{package}_*.orig.tar.*; expected one: "
             f"run `apt-get source --download-only {package}` there"
         )
-    with tarfile.open(archives[0]) as archive:
-        archive.extractall(folder, filter="data")
+    of_version = [archive for archive in archives if archive.name.startswith(f"{package}_{version}.")]
+    archive = (of_version or archives)[-1]
+    folder = folder / archive.name
+    if not folder.exists():
+        with tarfile.open(archive) as members:
+            members.extractall(folder, filter="data")
     (inner,) = folder.iterdir()
     return inner
 
 
 class _Registry:
-    def __init__(self, folder, asked_for):
+    def __init__(self, folder):
         self._folder = folder
-        self._versions = {
-            "bazel_skylib": "1.7.1",
-            **{name: versions[-1] for name, versions in _STUBS.items()},
-            **asked_for,
-        }
+        self._modules = json.loads(_TABLE.read_text())["modules"]
         folder.mkdir(parents=True)
         (folder / "bazel_registry.json").write_text("{}")
 
-    def add(self, name, source, dependencies=None, versions=None):
-        for version in versions or [self._versions[name]]:
+    def add(self, name, source_of, dependencies=()):
+        """`source_of`: the folder with the source of a version."""
+        for version in self._modules[name]:
             entry = self._folder / "modules" / name / version
             entry.mkdir(parents=True)
-            (entry / "MODULE.bazel").write_text(self._module(name, version, dependencies or {}))
-            (entry / "source.json").write_text(json.dumps({"type": "local_path", "path": str(source)}))
-        names = sorted(path.name for path in (self._folder / "modules" / name).iterdir())
+            (entry / "MODULE.bazel").write_text(self._module(name, version, dict(dependencies)))
+            (entry / "source.json").write_text(json.dumps({"type": "local_path", "path": str(source_of(version))}))
         (self._folder / "modules" / name / "metadata.json").write_text(
-            json.dumps({"versions": names, "yanked_versions": {}})
+            json.dumps({"versions": list(self._modules[name]), "yanked_versions": {}})
         )
 
     def _module(self, name, version, dependencies):
-        lines = [
-            f'module(name = "{name}", version = "{version}", compatibility_level = {_compatibility_level(name, version)})\n'
-        ]
+        level = self._modules[name][version]
+        lines = [f'module(name = "{name}", version = "{version}", compatibility_level = {level})\n']
         for dependency, known_as in dependencies.items():
             alias = f', repo_name = "{known_as}"' if known_as else ""
-            lines.append(f'bazel_dep(name = "{dependency}", version = "{self._versions[dependency]}"{alias})\n')
+            lowest = next(iter(self._modules[dependency]))
+            lines.append(f'bazel_dep(name = "{dependency}", version = "{lowest}"{alias})\n')
         return "".join(lines)
 
 
@@ -149,16 +129,16 @@ def main():
     if len(sys.argv) != 3:
         raise SystemExit(__doc__)
     sources, output = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
-    asked_for = _asked_for()
-    registry = _Registry(output / "registry", asked_for)
+    registry = _Registry(output / "registry")
     for name, (package, dependencies) in _FROM_SOURCE.items():
-        versions = [asked_for[name], _NEW_ABSEIL] if name == "abseil-cpp" else None
-        registry.add(name, _unpack(sources, package, output / name), dependencies, versions)
+        registry.add(name, functools.partial(_unpack, sources, package, folder=output / name), dependencies)
     for name, (target, link) in _OF_THE_SYSTEM.items():
         build = _SYSTEM_BUILD.format(target=target, link=link)
-        registry.add(name, _write_folder(output / name, name, {"BUILD": build}), {"rules_cc": ""})
-    for name, versions in _STUBS.items():
-        registry.add(name, _write_folder(output / name, name, _STUB_FILES.get(name, {})), versions=versions)
+        folder = _write_folder(output / name, name, {"BUILD": build})
+        registry.add(name, lambda _, folder=folder: folder, {"rules_cc": ""})
+    for name in _STUBS:
+        folder = _write_folder(output / name, name, _STUB_FILES.get(name, {}))
+        registry.add(name, lambda _, folder=folder: folder)
     _write_rules_cc(output / "rules_cc")
 
 
