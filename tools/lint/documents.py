@@ -12,8 +12,8 @@ import subprocess
 
 import targets
 
-_FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```", re.M | re.S)
-_LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)|<img[^>]*\bsrc=\"([^\"]+)\"")
+FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```", re.M | re.S)
+LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)|<img[^>]*\bsrc=\"([^\"]+)\"")
 _LABEL = re.compile(r"(?<![:\w/.])(?:@lockstep)?//(?:[a-z]\w*(?:/[\w.]+)*(?::[\w./+-]*[\w])?|:[\w./-]*\w|\.\.\.)")
 _SHORT_LABEL = re.compile(r"`(:\w[\w.]*)`")
 _HEADER = re.compile(r"\blockstep/([\w/]+\.h)\b")
@@ -54,7 +54,7 @@ def slug(heading):
 def headings(text):
     """The anchors of a page."""
     found, anchors = {}, set()
-    for heading in re.findall(r"^#+ +(.*)$", _FENCE.sub(_blank, text), re.M):
+    for heading in re.findall(r"^#+ +(.*)$", FENCE.sub(_blank, text), re.M):
         anchor = slug(heading)
         anchors.add(f"{anchor}-{found[anchor]}" if anchor in found else anchor)
         found[anchor] = found.get(anchor, 0) + 1
@@ -105,8 +105,8 @@ class Tree:
 
 
 def broken_links(tree, path, text):
-    prose = re.sub(r"`[^`\n]*`", _blank, _FENCE.sub(_blank, text))
-    for match in _LINK.finditer(prose):
+    prose = re.sub(r"`[^`\n]*`", _blank, FENCE.sub(_blank, text))
+    for match in LINK.finditer(prose):
         link = match.group(1) or match.group(2)
         if re.match(r"[a-z]+:", link):
             continue
@@ -121,7 +121,7 @@ def broken_links(tree, path, text):
 
 def unknown_labels(tree, path, text):
     """Labels of the root package are the reader's own workspace, unless they stand in a sentence."""
-    blocks = {line for match in _FENCE.finditer(text) for line in range(*_lines(text, match))}
+    blocks = {line for match in FENCE.finditer(text) for line in range(*_lines(text, match))}
     for number, line in enumerate(text.splitlines(), 1):
         package = None
         for match in re.finditer(f"{_LABEL.pattern}|{_SHORT_LABEL.pattern}", line):
@@ -159,7 +159,7 @@ def unknown_names(tree, path, text):
 
 def unknown_words(tree, path, text):
     """Names like this in a span of code are words of some source, apart from PyTorch's that only pages name."""
-    for span in re.finditer(r"`[^`\n]+`", _FENCE.sub(_blank, text)):
+    for span in re.finditer(r"`[^`\n]+`", FENCE.sub(_blank, text)):
         for name in set(_CAMEL.findall(span.group())) - _PYTORCH - tree.names:
             if not _OWN.search(name):
                 yield f"{path}:{line_of(text, span.start())}: names {name}: no source has the word"
@@ -183,7 +183,7 @@ def unknown_flags(tree, path, text):
 
 
 def wrong_blocks(tree, path, text):
-    for match in _FENCE.finditer(text):
+    for match in FENCE.finditer(text):
         indent, language, body = match.groups()
         body = re.sub(rf"^{indent}", "", body, flags=re.M)
         place = f"{path}:{line_of(text, match.start())}"
@@ -226,7 +226,7 @@ def wrong_readmes(tree):
         if name not in tree.files:
             yield f"{name}: is missing: {build_file} has a public target"
             continue
-        found = re.findall(r"^##? .*$", _FENCE.sub(_blank, tree.read(name)), re.M)[: 1 + len(_HEADINGS)]
+        found = re.findall(r"^##? .*$", FENCE.sub(_blank, tree.read(name)), re.M)[: 1 + len(_HEADINGS)]
         wanted = [f"# {folder}", *_HEADINGS]
         if found != wanted:
             yield f"{name}: begins with the headings {found}: expected {wanted}"

@@ -280,6 +280,18 @@ cc_library(name = "renamed", hdrs = ["renamed.h"], visibility = ["//visibility:p
         )
         self.assertEqual(pages.public_headers({"comm/BUILD": build}), ["lockstep/comm/a.h"])
 
+    def test_a_public_header_without_a_comment_on_itself_or_its_main_class_is_named(self):
+        guard = "#ifndef X_H_\n#define X_H_\n\nnamespace a {\n\n// In b.h.\nclass B;\n\n{}class C {\n  // A field.\n  int x;\n};\n\n}  // namespace a\n"
+        texts = {
+            "x/a/b.h": guard.replace("{}", ""),
+            "x/a/renamed.h": guard.replace("{}", "// What it is for.\n"),
+            "x/a/internal/c.h": "",
+        }
+        found = list(pages.undocumented_headers({"x/a/BUILD": self.BUILD}, texts.get))
+        self.assertEqual(found, ["x/a/b.h: does not say what it is for: begin it, or its main class, with a comment"])
+        texts["x/a/b.h"] = "// What it is for.\n\n" + texts["x/a/b.h"]
+        self.assertEqual(list(pages.undocumented_headers({"x/a/BUILD": self.BUILD}, texts.get)), [])
+
     def test_the_macros_of_cc_bzl_stand_for_the_rules_that_they_make(self):
         text = 'torch_library(name = "a", deps = [":b"])\ncc_tests(names = ["x_test"], programs = {"RUN": ":run"})\n'
         (library, of_library), (test, of_test) = targets.rules_of(text, "testing")

@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 import sys
 
 import cmake_sources
@@ -19,6 +20,7 @@ HEADERS_PAGE = "docs/headers.md"
 PERFORMANCE_PAGE = "docs/performance.md"
 
 _PUBLIC = "//visibility:public"
+_DOCUMENTED = re.compile(r"\A//|^//.*\n(?!//|#|namespace|\}|\n|(?:class|struct) \w+;)", re.M)
 _PAGE = """# Headers and targets
 
 This page lists the target to depend on for each public header, in Bazel and in [CMake](cmake.md).
@@ -48,7 +50,7 @@ def _cmake_target(package, name, keywords):
     return f"`lockstep::{component}`" if component else ""
 
 
-def _public_targets(build_files):
+def public_targets(build_files):
     """{label: (the headers that users may include, the CMake target)} of each public library and program; an alias counts for its
     target."""
     headers, aliases = {}, {}
@@ -73,12 +75,24 @@ def _public_targets(build_files):
 
 def public_headers(build_files):
     """The headers that users may include, other than those for tests."""
-    return sorted({header for headers, cmake in _public_targets(build_files).values() if cmake for header in headers})
+    return sorted({header for headers, cmake in public_targets(build_files).values() if cmake for header in headers})
+
+
+def undocumented_headers(build_files, read):
+    """A line for each header of a public target that has neither a comment at its beginning nor one above a declaration.
+
+    `read` returns the text of a file, or None.
+    """
+    for headers, _ in public_targets(build_files).values():
+        for name in (header.removeprefix("lockstep/") for header in headers):
+            text = read(name)
+            if text is not None and not _DOCUMENTED.search(text):
+                yield f"{name}: does not say what it is for: begin it, or its main class, with a comment"
 
 
 def headers_page(build_files):
     """The page, from {path: text} of the BUILD files."""
-    targets = _public_targets(build_files)
+    targets = public_targets(build_files)
     rows = sorted((header, label, cmake) for label, (headers, cmake) in targets.items() for header in headers)
     others = [(label, cmake) for label, (headers, cmake) in sorted(targets.items()) if not headers]
     return _PAGE.format(
@@ -89,13 +103,17 @@ def headers_page(build_files):
     )
 
 
-def wanted(root, files):
-    """{name: the text that it should have} of every file that repeats others."""
-    build_files = {
+def _build_files(root, files):
+    return {
         name: (root / name).read_text()
         for name in files
         if pathlib.PurePath(name).name == "BUILD" and not name.startswith("examples/consumer/")
     }
+
+
+def wanted(root, files):
+    """{name: the text that it should have} of every file that repeats others."""
+    build_files = _build_files(root, files)
     of_libraries = {
         name: text for name, text in build_files.items() if not name.startswith(("third_party/", "examples/"))
     }
@@ -128,6 +146,8 @@ def check(root, files, fix):
     except (cmake_sources.CannotWrite, rooms.CannotDraw, figures.Missing) as error:
         return [str(error)]
     problems = plan.missing_folders(files, (root / plan.PAGE).read_text())
+    read = lambda name: (root / name).read_text() if name in files else None
+    problems += undocumented_headers(_build_files(root, files), read)
     for name, text in pages.items():
         if (root / name).is_file() and (root / name).read_text() == text:
             continue
