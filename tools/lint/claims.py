@@ -87,7 +87,7 @@ def uncompiled_blocks(pages, compiled):
     """Every C++ block is compiled, README.md's by //:readme_example_test."""
     for path, text in pages.items():
         folder, _, name = path.rpartition("/")
-        label = f"//:{path}" if folder in ("", "docs") else f"//{folder}:{name}"
+        label = f"//{folder}:{name}"
         if path != "README.md" and re.search(r"^ *```cpp$", text, re.M) and f'"{label}"' not in compiled:
             yield f"{path}: has C++ that no test compiles: add {label} to {_COMPILED}"
 

@@ -8,7 +8,7 @@ import claims
 
 class ClaimsTest(unittest.TestCase):
     def problems(self, path, text):
-        return claims.of_pages({path: text}, '"//a:README.md"\n"//:docs/page.md"\n')
+        return claims.of_pages({path: text}, '"//a:README.md"\n"//docs:page.md"\n')
 
     def test_a_paragraph_an_item_and_a_row_stand_alone_and_code_is_left_out(self):
         text = "# a\nb\nc\n\n- d\n  e\n- f\n\n| g |\n|---|\n\n```\nh\n```\ni\n"

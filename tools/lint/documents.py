@@ -5,6 +5,7 @@ Every check is one that needs no compiler. The first program of README.md is als
 
 import ast
 import functools
+import os
 import pathlib
 import posixpath
 import re
@@ -70,6 +71,19 @@ def unbalanced(code):
         elif not waiting or waiting.pop() != _PAIRS[bracket]:
             return bracket
     return waiting[-1] if waiting else None
+
+
+def files_of(root):
+    """The files that git knows or would add, or all of them where git cannot be asked."""
+    command = ["git", "-c", f"safe.directory={root}", "ls-files", "--cached", "--others", "--exclude-standard"]
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    if run.returncode == 0:
+        return [name for name in sorted(set(run.stdout.splitlines())) if (root / name).is_file()]
+    found = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name != ".git" and not name.startswith("bazel-")]
+        found += [str((pathlib.Path(folder) / name).relative_to(root)) for name in names]
+    return sorted(found)
 
 
 class Tree:
