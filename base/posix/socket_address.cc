@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <nss.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -13,6 +15,13 @@
 #include "absl/strings/str_cat.h"
 
 namespace lockstep {
+namespace {
+
+// A static program, which has no loader at AT_BASE, asks /etc/hosts and DNS only. The modules that /etc/nsswitch.conf may
+// name are shared libraries, which crash a program with another glibc in it.
+bool LookUpWithoutModules() { return getauxval(AT_BASE) == 0 && __nss_configure_lookup("hosts", "files dns") == 0; }
+
+}  // namespace
 
 int SocketAddress::port() const {
   if (family() == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port);
@@ -21,6 +30,7 @@ int SocketAddress::port() const {
 }
 
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, int port) {
+  [[maybe_unused]] static const bool without_modules = LookUpWithoutModules();
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;

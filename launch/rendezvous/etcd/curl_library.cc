@@ -1,6 +1,7 @@
 #include "lockstep/launch/rendezvous/etcd/curl_library.h"
 
 #include <dlfcn.h>
+#include <sys/auxv.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,11 @@ absl::Status Missing(absl::string_view why) {
 }
 
 absl::StatusOr<const CurlLibrary*> Load() {
+  if (getauxval(AT_BASE) == 0) {
+    return absl::NotFoundError(absl::StrCat(
+        "etcd: this program is linked statically and cannot load ", kLibrary,
+        ". Use a launcher that you compile (//launch, or CMake's component launch_program), or --rdzv-backend=tcp"));
+  }
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!library) return Missing(dlerror());
   static const CurlLibrary curl(library);
