@@ -243,16 +243,16 @@ def build(files, out):
 
 def serve(port):
     with tempfile.TemporaryDirectory() as folder:
-        print("\n".join(build(documents.files_of(ROOT), pathlib.Path(folder))), end="")
         handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
         try:
-            with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
-                print(f"http://localhost:{server.server_port}", flush=True)
-                server.serve_forever()
-        except OSError as error:
-            sys.exit(
-                f"docs/site/build.py: cannot serve at port {port}: {error.strerror}; name another one after --serve"
-            )
+            server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+        except (OSError, OverflowError) as error:
+            sys.exit(f"docs/site/build.py: cannot serve at port {port}: {error}")
+        try:
+            for problem in build(documents.files_of(ROOT), pathlib.Path(folder)):
+                print(problem)
+            print(f"http://localhost:{server.server_port}", flush=True)
+            server.serve_forever()
         except KeyboardInterrupt:
             return 0
 
