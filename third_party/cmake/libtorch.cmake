@@ -45,7 +45,7 @@ macro(_lockstep_locate_torch)
     string(CONCAT problem
       "LibTorch was not found: set LOCKSTEP_LIBTORCH (-D or environment) to an unpacked LibTorch or to the torch folder of a Python. "
       "A checkout of Lockstep can fetch the tested one: \"python3 <lockstep>/third_party/libtorch/fetch_torch.py cpu\" makes include and lib "
-      "in the current folder. Name that folder."
+      "in the current folder; Debian's liblockstep-dev has \"lockstep-fetch-libtorch <folder>\" for that. Name that folder."
     )
   endif()
   if(lockstep_torch AND EXISTS "${lockstep_torch}/include/torch/csrc/api/include/torch/torch.h")
