@@ -75,13 +75,13 @@ std::vector<std::string> Simulation::SilentHosts(const Node& node, int64_t proce
 // Who is left out, and for how long. A start of all ranks tries all nodes.
 void Simulation::AuditLeftOut(const JobState& job) {
   if (std::exchange(cuts_start_, job.ranks.start) != job.ranks.start) left_out_.clear();
-  std::map<std::string, std::pair<int, int64_t>> out;
+  std::map<std::string, LeftOut> out;
   for (const auto& host : job.ranks.cuts.left_out) {
     if (!host.waits) continue;
     const std::string& agent = host.host.agent;
     const auto before = left_out_.find(agent);
-    const bool is_new = before == left_out_.end() || before->second.first != host.times;
-    out[agent] = is_new ? std::make_pair(host.times, now()) : before->second;
+    const bool is_new = before == left_out_.end() || before->second.times != host.times;
+    out[agent] = {host.times, is_new ? now() : before->second.since_ms};
     if (said_[agent].empty()) Violation(absl::StrCat(agent, " is left out, and nobody says that it does not answer"));
     const bool goes_on = job.phase == JobPhase::kRunning;
     if (goes_on && IsMember(job, agent)) Violation(absl::StrCat(agent, " is left out, and takes part"));
@@ -93,12 +93,12 @@ void Simulation::AuditLeftOut(const JobState& job) {
     Violation(absl::StrCat(out.size(), " nodes are left out, and ", left, " are left"));
   }
   for (const auto& [agent, since] : left_out_) {
-    if (out.count(agent) != 0 || posts_.count(agent) == 0 || job.phase != JobPhase::kRunning) continue;
-    const bool is_over = now() >= since.second + TimeLeftOutMs(since.first) - 2 * kSlowest;
+    if (out.count(agent) != 0 || posts_.count(agent) == 0 || job.phase != JobPhase::kRunning || since.evicted) continue;
+    const bool is_over = now() >= since.since_ms + TimeLeftOutMs(since.times) - 2 * kSlowest;
     const bool others_are_out = absl::c_all_of(said_[agent], [&](const std::string& other) {
       return out.count(other) != 0 || posts_.count(other) == 0 || !IsMember(job, other);
     });
-    const bool is_late = now() > since.second + TimeLeftOutMs(since.first) + kReadmission;
+    const bool is_late = now() > since.since_ms + TimeLeftOutMs(since.times) + kReadmission;
     if (is_late && all_are_there && !config_.leader_can_change) {
       Violation(absl::StrCat(agent, " is not tried again in time"));
     }

@@ -229,10 +229,15 @@ class Simulation : simulator::Engine {
   std::map<int64_t, RankGeneration> generations_;
   std::map<int, int64_t> link_ports_used_;  // the generation of ranks that used a port
   std::set<std::string> failed_while_waiting_;
-  std::set<std::pair<int, int>> cuts_;                       // pairs of nodes
-  std::map<std::string, std::set<std::string>> said_;        // all pairs of agents that ranks have named, both ways
-  std::map<std::string, std::pair<int, int64_t>> left_out_;  // agents, how often, and since when
-  int64_t cuts_start_ = 0;                                   // the start of all ranks to which that belongs
+  std::set<std::pair<int, int>> cuts_;                 // pairs of nodes
+  std::map<std::string, std::set<std::string>> said_;  // all pairs of agents that ranks have named, both ways
+  struct LeftOut {
+    int times;
+    int64_t since_ms;
+    bool evicted = false;  // since then; a leader that has seen it forgets that this agent was left out
+  };
+  std::map<std::string, LeftOut> left_out_;  // by agent
+  int64_t cuts_start_ = 0;                   // the start of all ranks to which that belongs
   int link_ports_ = 0;
   int64_t process_ids_ = 0;
   int64_t failures_in_ms_ = 0;

@@ -116,7 +116,9 @@ void Simulation::ElectLeader() {
 void Simulation::Evict(Node* node, int64_t epoch) {
   if (node->epoch != epoch) return;
   Trace(absl::StrCat(node->id, " is evicted"));
-  left_out_.erase(node->id);  // the leader forgets it, and it comes as another one
+  if (const auto left_out = left_out_.find(node->id); left_out != left_out_.end()) {
+    left_out->second = {left_out->second.times, now(), /*evicted=*/true};
+  }
   node->evicted = node->evicted_in_run = true;
   node->was_lost |= !node->returned;
   node->gone_ms = now();
