@@ -56,7 +56,8 @@ Coordinator::Coordinator(const JobLimits& limits, JobState last, absl::Time now,
 // An agent that is refused is as if it were not there.
 bool Coordinator::Update(const Agents& agents, absl::Time now) {
   const bool changed = RecordPrograms(agents);
-  if (job_.strangers.empty()) return Decide(agents, now) || changed;
+  const bool are_there = absl::c_any_of(job_.strangers, [&](const auto& one) { return agents.count(one.agent) != 0; });
+  if (!are_there) return Decide(agents, now) || changed;
   Agents others = agents;
   for (const Stranger& stranger : job_.strangers) others.erase(stranger.agent);
   return Decide(others, now) || changed;
@@ -142,6 +143,8 @@ bool Coordinator::RecordPrograms(const Agents& agents) {
     std::string why = ProgramDifference(agent.host, agent.program, job_.program);
     if (!why.empty()) strangers.push_back({id, std::move(why)});
   }
+  // Who has left is named until another one comes: an agent looks at the job at any time later, and says who was refused.
+  if (strangers.empty() && !is_new) return false;
   const auto is_same = [](const Stranger& a, const Stranger& b) { return a.agent == b.agent; };
   const bool changed = is_new || !absl::c_equal(strangers, job_.strangers, is_same);
   job_.strangers = std::move(strangers);

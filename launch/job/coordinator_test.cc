@@ -238,10 +238,17 @@ TEST(Coordinator, RefusesALauncherOfAnotherJobAndGoesOn) {
   EXPECT_EQ(member.Result(), std::nullopt);
   EXPECT_NE(member.TakeStart(), std::nullopt);
 
+  // It leaves. Who has not looked at the job meanwhile can still say so.
   agents.erase("3");
-  EXPECT_TRUE(coordinator.Update(agents, kStart + absl::Seconds(31)));
-  EXPECT_TRUE(coordinator.job().strangers.empty());
+  EXPECT_FALSE(coordinator.Update(agents, kStart + absl::Seconds(31)));
+  EXPECT_NE(FindStranger(coordinator.job(), "3"), nullptr);
   EXPECT_EQ(coordinator.job().phase, JobPhase::kRunning);
+
+  agents["4"] = agents["2"];
+  agents["4"].program.words[2] = "3";
+  EXPECT_TRUE(coordinator.Update(agents, kStart + absl::Seconds(32)));
+  EXPECT_EQ(FindStranger(coordinator.job(), "3"), nullptr);
+  EXPECT_NE(FindStranger(coordinator.job(), "4"), nullptr);
 }
 
 TEST(Coordinator, RefusesItsOwnLauncherIfThatLeadsAnotherJob) {

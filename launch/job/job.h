@@ -133,7 +133,7 @@ struct JobState {
   std::string reason;               // why the start ends, or the one before ended, for people; "" for the first one
   std::vector<std::string> lost;    // the agents because of whose loss it ended; empty while one runs
   JobProgram program;               // of the agent that formed the first start, or forms it
-  std::vector<Stranger> strangers;  // who is there, and is refused
+  std::vector<Stranger> strangers;  // who is refused, and is there or was the last one
   std::string flags;                // which launchers' flags differ, for people
   RankPlan ranks;                   // of processes that stay when another one fails
   absl::Status result;              // while kDone: what every agent returns, with the payloads of a launch's status
