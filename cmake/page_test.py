@@ -24,9 +24,10 @@ class CmakePageTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        pathlib.Path(folder.name, "lockstep").symlink_to(ROOT)
+        self.folder = pathlib.Path(folder.name, "trainer")
+        self.folder.mkdir()
         (self.folder / "trainer.cc").touch()
-        (self.folder / "lockstep").symlink_to(ROOT)
 
     def configure(self, project, *arguments):
         """The output of `cmake`, and the -O flags of Lockstep's sources and of trainer.cc."""
@@ -44,6 +45,7 @@ class CmakePageTest(unittest.TestCase):
     def test_the_commands_of_the_page_build_the_program_and_the_launcher_that_they_start(self):
         commands = blocks("sh")[0]
         (configure,) = re.findall(r"^cmake -S \. -B build (.*)$", commands, re.M)
+        configure = configure.replace("$HOME/libtorch", os.environ["LOCKSTEP_LIBTORCH"])
         self.configure(blocks("cmake")[0], *configure.split())
         run = subprocess.run(
             ["ninja", "-t", "targets", "all"], cwd=self.folder / "build", capture_output=True, text=True
