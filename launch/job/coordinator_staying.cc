@@ -36,8 +36,8 @@ bool Coordinator::RecordRanks(const Agents& agents, absl::Time now) {
 }
 
 bool Coordinator::StepStaying(const Agents& agents, absl::Time now) {
-  // When all work is done nothing starts any more, but a failure counts, also one of a node that leaves now.
-  bool changed = ranks_.plan().complete && RecordRanks(agents, now);
+  ranks_.RecordLateFailures(agents);
+  bool changed = false;
   if (EndIfNeededNodeLeaves(agents) || EndIfUnformedRankExits(agents)) return true;
   for (const Member& member : std::vector<Member>(job_.members)) changed |= RecordMember(member, agents, now);
   changed |= AddNewcomers(agents, now);

@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,6 +72,9 @@ class Membership {
   // Returns whether none of the member's processes takes part any more.
   bool IsGone(const Member& member) const { return plan_.nodes[plan_.NodeOf(member.entry)].gone; }
 
+  // Takes note of the ranks that have failed by themselves, which counts if it was after all work. Call it before nodes
+  // leave, since one may say in the same state that a rank has failed and that it leaves.
+  void RecordLateFailures(const Agents& agents);
   // Takes note of what the agents say of the processes. Whether plan() has changed in what others must know.
   bool Update(const Agents& agents, const NeededNodes& needed, absl::Time now);
   // When to call it at the latest.
@@ -107,6 +111,9 @@ class Membership {
   // These read the agents' texts (membership_reports.cc).
   static bool IsAlive(const Slot& slot);
   void Record(const Agents& agents, absl::Time now);
+  void ForEachProcess(const AgentState& agent, const RankPlan::Node& node,
+                      const std::function<void(int slot, const SlotState& state)>& record) const;
+  std::vector<SlotFailure> NewFailures(const Agents& agents) const;
   void RecordProgress(int node, const AgentState& agent);
   void RecordSlot(int slot, const SlotState& state, absl::Time now);
   void OnReady(int slot, const SlotState& state, absl::Time now);

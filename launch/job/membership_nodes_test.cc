@@ -624,6 +624,21 @@ TEST_F(MembershipNodesTest, ThePlaceOfAProcessThatCannotWorkWithTheOthersStaysEm
   EXPECT_EQ(job().restarts, 0);
 }
 
+// The leader hears last that the others have done their work.
+TEST_F(MembershipNodesTest, AFailureAfterAllWorkCountsAlthoughItsNodeLeavesBeforeTheJobIsComplete) {
+  RunTwo();
+  for (const int slot : {0, 1}) nodes_["b"].slots->OnDone(slot, /*all=*/false);
+  Fail("b", 1, "rank 3 exited with code 3", 1, /*killed=*/false);
+  nodes_["b"].steps->OnSignal(15, "received signal 15 (SIGTERM)");
+  Settle();
+  for (const int slot : {0, 1}) nodes_["a"].slots->OnDone(slot, /*all=*/true);
+  Settle();
+  for (const int slot : {0, 1}) nodes_["a"].slots->OnEnd(slot, {});
+  Settle();
+  EXPECT_EQ(job().phase, JobState::Phase::kDone);
+  EXPECT_THAT(job().result.message(), HasSubstr("rank 3 exited with code 3"));
+}
+
 TEST_F(MembershipNodesTest, AFailureAfterAllWorkCountsAlthoughItsNodeLeaves) {
   RunTwo();
   for (const char* id : {"a", "b"}) {

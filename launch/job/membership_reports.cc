@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -25,25 +26,47 @@ using Phase = RankPlan::Phase;
 
 // A fact that is known already changes nothing.
 void Membership::Record(const Agents& agents, absl::Time now) {
-  std::vector<SlotFailure> failures;
   for (size_t node = 0; node < plan_.nodes.size(); ++node) {
     const AgentState* agent = Find(agents, static_cast<int>(node));
     if (!agent) continue;
     changed_ |= !std::exchange(plan_.stays, true);
     RecordProgress(static_cast<int>(node), *agent);
-    for (size_t i = 0; i < agent->slots.size(); ++i) {
-      const int slot = plan_.nodes[node].first + static_cast<int>(i);
-      const SlotState& state = agent->slots[i];
-      if (!IsAlive(plan_.slots[slot]) || state.process != plan_.slots[slot].process) continue;
-      RecordSlot(slot, state, now);
+    ForEachProcess(*agent, plan_.nodes[node], [&](int slot, const SlotState& state) { RecordSlot(slot, state, now); });
+  }
+  for (const SlotFailure& failure : NewFailures(agents)) RecordFailure(failure, now);
+}
+
+// Calls `record` with each slot of this node whose process is the one that the agent speaks of.
+void Membership::ForEachProcess(const AgentState& agent, const RankPlan::Node& node,
+                                const std::function<void(int slot, const SlotState& state)>& record) const {
+  for (size_t i = 0; i < agent.slots.size(); ++i) {
+    const int slot = node.first + static_cast<int>(i);
+    if (IsAlive(plan_.slots[slot]) && agent.slots[i].process == plan_.slots[slot].process) record(slot, agent.slots[i]);
+  }
+}
+
+// Before() others first.
+std::vector<Membership::SlotFailure> Membership::NewFailures(const Agents& agents) const {
+  std::vector<SlotFailure> failures;
+  for (size_t index = 0; index < plan_.nodes.size(); ++index) {
+    const AgentState* agent = Find(agents, static_cast<int>(index));
+    if (!agent) continue;
+    const RankPlan::Node& node = plan_.nodes[index];
+    ForEachProcess(*agent, node, [&](int slot, const SlotState& state) {
       const bool counts = plan_.formed || state.failure.killed;  // else its agent will say that the node has failed
-      if (state.phase != SlotState::Phase::kFailed || !counts) continue;
+      if (state.phase != SlotState::Phase::kFailed || !counts) return;
       failures.push_back({slot, state.failure, state.unfit});
-      failures.back().failure.status = OnHost(state.failure.status, plan_.nodes[node].host);
-    }
+      failures.back().failure.status = OnHost(state.failure.status, node.host);
+    });
   }
   absl::c_sort(failures, [](const SlotFailure& a, const SlotFailure& b) { return Before(a.failure, b.failure); });
-  for (const SlotFailure& failure : failures) RecordFailure(failure, now);
+  return failures;
+}
+
+void Membership::RecordLateFailures(const Agents& agents) {
+  const bool had_failed = !plan_.late.ok();
+  for (const SlotFailure& failure : NewFailures(agents)) RecordLateFailure(failure);
+  changed_ |= had_failed != !plan_.late.ok();
 }
 
 bool Membership::IsAlive(const Slot& slot) {

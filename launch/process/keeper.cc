@@ -108,7 +108,9 @@ class Keeper {
     }
   }
 
+  // The launcher is killed before the ranks: it must neither report their deaths to other hosts nor replace them.
   void EndEverything(bool killed) {
+    if (!ended_) kill(child_, SIGKILL);
     if (killed) KillJobCgroup(cgroup_);
     const std::string left = NotEnded(EndDescendants(spared_, killed ? kKillWait : kLateKillWait));
     RemoveJobCgroup(cgroup_, kCgroupWait);

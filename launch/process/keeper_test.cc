@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/launch/process/job_cgroup.h"
 #include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
@@ -34,11 +35,12 @@ constexpr int kKilled = 128 + SIGKILL;
 class KeeperTest : public ::testing::Test {
  protected:
   // Forks the three processes. The launcher writes the pids to files, and then does `launcher`.
-  void Start(const std::function<absl::Status()>& on_killed, const std::function<int()>& launcher) {
+  void Start(const std::function<absl::Status()>& on_killed, const std::function<int()>& launcher,
+             const std::string& cgroup = "") {
     first_ = fork();
     if (first_ != 0) return;
     if (!freopen((folder_ + "err").c_str(), "w", stderr)) _exit(1);
-    const absl::StatusOr<pid_t> keeper = ForkLauncher(0, nullptr, "", on_killed);
+    const absl::StatusOr<pid_t> keeper = ForkLauncher(0, nullptr, cgroup, on_killed);
     if (!keeper.ok()) _exit(1);
     Append("second", std::to_string(*keeper));
     Append("launcher", std::to_string(getpid()));
@@ -101,6 +103,29 @@ TEST_F(KeeperTest, AnErrorOfTheCallIsPrinted) {
   EXPECT_EQ(Wait(), kKilled);
   EXPECT_THAT(ReadFile(folder_ + "err"), HasSubstr(" was killed by signal 9 (SIGKILL); the ranks and all that they "
                                                    "started were killed\nlaunch: nobody answers\n"));
+}
+
+// It would tell other hosts of their deaths, and start others.
+TEST_F(KeeperTest, TheLauncherIsKilledBeforeTheRanks) {
+  const JobCgroup cgroup = CreateJobCgroup();
+  if (cgroup.folder.empty()) GTEST_SKIP() << "no cgroup of version 2 can be created here";
+  const auto launcher = [&] {
+    for (int rank = 0; rank < 20; ++rank) {
+      const pid_t pid = fork();
+      if (pid == 0) Sleep();
+      std::ofstream(cgroup.folder + "/cgroup.procs") << pid;
+    }
+    Append("ranks", std::to_string(getpid()));
+    waitpid(-1, nullptr, 0);
+    Append("seen", "a rank has ended");
+    return Sleep();
+  };
+  Start(nullptr, launcher, cgroup.folder);
+  AwaitPid(folder_ + "ranks");
+  kill(first_, SIGKILL);
+  EXPECT_EQ(Wait(), -SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return Gone(second()); }, kPatience));
+  EXPECT_EQ(ReadFile(folder_ + "seen"), "");
 }
 
 TEST_F(KeeperTest, ACallThatCrashesChangesNothing) {
