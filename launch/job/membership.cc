@@ -165,10 +165,8 @@ bool Membership::Update(const Agents& agents, const NeededNodes& needed, absl::T
 
 void Membership::Decide(const Agents& agents, const NeededNodes& needed, absl::Time now) {
   StartAwaited(needed.least, now);
-  if (plan_.phase == Phase::kRegrouping) {
-    MarkLate(now);
-    DropLeavingNodes();
-  }
+  if (plan_.phase == Phase::kRegrouping) MarkLate(now);
+  DropLeavingNodes();
   if (plan_.phase != Phase::kRunning && plan_.SlotsIn(State::kMember).empty()) TryToForm(agents, needed, now);
 }
 

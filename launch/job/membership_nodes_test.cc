@@ -291,6 +291,21 @@ TEST_F(MembershipNodesTest, ANodeThatComesAndOneThatIsDrainedChangeTheWorldAfter
   EXPECT_EQ(reason_, "host a leaves");
 }
 
+TEST_F(MembershipNodesTest, ADrainedNodeIsLetGoOnceItsRanksThatHadDoneTheirWorkHaveEnded) {
+  RunTwo();
+  nodes_["a"].steps->OnDrain("b");
+  Settle();
+  nodes_["b"].slots->OnDone(0, /*all=*/false);
+  Ready("b", 1, 1);
+  Leave({"a"});
+  EXPECT_THAT(Told("a"), ElementsAre("0 of 2 in 2 at a.net:13", "1 of 2 in 2 at a.net:13"));
+  EXPECT_TRUE(nodes_["b"].slots.has_value());
+  nodes_["b"].slots->OnEnd(0, {});
+  Settle();
+  EXPECT_FALSE(nodes_["b"].slots.has_value());
+  EXPECT_EQ(job().members.size(), 1);
+}
+
 TEST_F(MembershipNodesTest, ANodeThatIsNeededAgainWhileItLeavesComesAgain) {
   RunTwo();
   nodes_["a"].steps->OnResize(1, 1);
