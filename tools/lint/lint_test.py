@@ -12,6 +12,7 @@ import cpp
 import documents
 import formatting
 import header_warnings
+import labels
 import pages
 import plan
 import prose
@@ -44,6 +45,28 @@ class RulesTest(unittest.TestCase):
 
     def test_a_build_file_that_is_no_python_is_a_problem_not_a_crash(self):
         self.assertIn("a/BUILD:1: is not Python's syntax", rules.check("a/BUILD", "package(\n")[0])
+
+
+class LabelsTest(unittest.TestCase):
+    LIBRARY = 'torch_library(\n    name = "%s",\n    visibility = ["//visibility:public"],\n)\n'
+
+    def gone(self, changes, after):
+        return list(labels.gone({"a/BUILD": self.LIBRARY % "a", "a/b/BUILD": self.LIBRARY % "c"}, after, changes))
+
+    def test_a_public_target_that_has_gone_is_named_in_the_changes(self):
+        after = {"a/BUILD": self.LIBRARY % "a"}
+        self.assertIn("a/b/BUILD: the public target //a/b:c has gone", self.gone("", after)[0])
+        self.assertEqual(self.gone("Depend on `//a` in place of `//a/b:c`.", after), [])
+        self.assertIn("public target //a has gone", self.gone("`//a/b:c`", {})[0])
+        self.assertEqual(self.gone("`//a`, `//a/b:c`", {}), [])
+
+    def test_one_that_is_private_now_has_gone(self):
+        private = 'torch_library(name = "c")\n'
+        self.assertEqual(len(self.gone("", {"a/BUILD": self.LIBRARY % "a", "a/b/BUILD": private})), 1)
+
+    def test_a_deprecated_alias_is_still_there(self):
+        alias = 'alias(name = "c", actual = "//d", deprecation = "use //d", visibility = ["//visibility:public"])\n'
+        self.assertEqual(self.gone("", {"a/BUILD": self.LIBRARY % "a", "a/b/BUILD": alias}), [])
 
 
 class CppTest(unittest.TestCase):
