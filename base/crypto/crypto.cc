@@ -5,13 +5,13 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <memory>
 
 #include "absl/strings/escaping.h"
+#include "lockstep/base/posix/static_program.h"
 
 namespace lockstep::crypto {
 namespace {
@@ -21,10 +21,9 @@ using Cipher = std::unique_ptr<EVP_CIPHER_CTX, void (*)(EVP_CIPHER_CTX*)>;
 const unsigned char* In(absl::string_view bytes) { return reinterpret_cast<const unsigned char*>(bytes.data()); }
 unsigned char* Out(char* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
 
-// A static program, which has no loader at AT_BASE, does not read openssl.cnf: the modules that it may name are shared
-// libraries, which crash a program with another glibc in it.
+// openssl.cnf may name modules to load.
 [[maybe_unused]] const bool without_modules =
-    getauxval(AT_BASE) == 0 && OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr) == 1;
+    IsStaticProgram() && OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr) == 1;
 
 // OpenSSL fails here only if it has no memory or no algorithms. The program cannot continue safely without them.
 void Require(bool ok) {

@@ -6,20 +6,19 @@
 #include <nss.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/un.h>
 
 #include <algorithm>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/posix/static_program.h"
 
 namespace lockstep {
 namespace {
 
-// A static program, which has no loader at AT_BASE, asks /etc/hosts and DNS only. The modules that /etc/nsswitch.conf may
-// name are shared libraries, which crash a program with another glibc in it.
-bool LookUpWithoutModules() { return getauxval(AT_BASE) == 0 && __nss_configure_lookup("hosts", "files dns") == 0; }
+// Asks /etc/hosts and DNS only: /etc/nsswitch.conf may name modules to load.
+bool LookUpWithoutModules() { return IsStaticProgram() && __nss_configure_lookup("hosts", "files dns") == 0; }
 
 }  // namespace
 

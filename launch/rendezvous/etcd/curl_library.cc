@@ -1,11 +1,11 @@
 #include "lockstep/launch/rendezvous/etcd/curl_library.h"
 
 #include <dlfcn.h>
-#include <sys/auxv.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/posix/static_program.h"
 
 namespace lockstep::launch::etcd {
 namespace {
@@ -18,7 +18,7 @@ absl::Status Missing(absl::string_view why) {
 }
 
 absl::StatusOr<const CurlLibrary*> Load() {
-  if (getauxval(AT_BASE) == 0) {
+  if (IsStaticProgram()) {
     return absl::NotFoundError(absl::StrCat(
         "etcd: this program is linked statically and cannot load ", kLibrary,
         ". Use a launcher that you compile (//launch, or CMake's component launch_program), or --rdzv-backend=tcp"));
