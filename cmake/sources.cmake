@@ -46,6 +46,7 @@ set(lockstep_base_sources
   base/posix/regular_file.cc
   base/posix/socket.cc
   base/posix/socket_address.cc
+  base/posix/static_program.cc
   base/printable.cc
   base/progress.cc
   base/seed.cc
