@@ -81,7 +81,7 @@ void Simulation::AuditLeftOut(const JobState& job) {
     const std::string& agent = host.host.agent;
     const auto before = left_out_.find(agent);
     const bool is_new = before == left_out_.end() || before->second.times != host.times;
-    out[agent] = {host.times, is_new ? now() : before->second.since_ms};
+    out[agent] = is_new ? LeftOut{host.times, now()} : before->second;
     if (said_[agent].empty()) Violation(absl::StrCat(agent, " is left out, and nobody says that it does not answer"));
     const bool goes_on = job.phase == JobPhase::kRunning;
     if (goes_on && IsMember(job, agent)) Violation(absl::StrCat(agent, " is left out, and takes part"));
