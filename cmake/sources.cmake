@@ -771,8 +771,22 @@ set(lockstep_tensorboard_components base)
 set(lockstep_tensorboard_third_party absl)
 
 # lockstep::models
-set(lockstep_models_sources models/channels_last.cc models/image_classifier.cc models/registry.cc models/resnet.cc)
-set(lockstep_models_headers models/channels_last.h models/image_classifier.h models/registry.h models/resnet.h)
+set(lockstep_models_sources
+  models/channels_last.cc
+  models/image_classifier.cc
+  models/recompute/internal/forward_state.cc
+  models/recompute/internal/saved_tensor_hooks.cc
+  models/recompute/recompute.cc
+  models/registry.cc
+  models/resnet.cc
+)
+set(lockstep_models_headers
+  models/channels_last.h
+  models/image_classifier.h
+  models/recompute/recompute.h
+  models/registry.h
+  models/resnet.h
+)
 set(lockstep_models_components base base_torch)
 set(lockstep_models_third_party absl torch)
 
