@@ -1,6 +1,6 @@
 // Learning-rate schedulers with the names, learning rates and state of torch.optim.lr_scheduler, so that a schedule
 // begun in one language can continue in the other. (LibTorch has only StepLR and ReduceLROnPlateau, and cannot save
-// them.)
+// them.) schedules.h has the schedules and their options.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(LRScheduler scheduler, LRScheduler::Create(&sgd, StepLR{/*step_size=*/30}));
 //   for (; epoch < 90; ++epoch) {
@@ -13,96 +13,55 @@
 //
 //   LRScheduler::Create(&sgd, SequentialLR{{LinearLR{0.01, 1, 5}, CosineAnnealingLR{85}}, {5}})
 //
-// Learning rates equal Python 2.11's bit for bit. As in Python, each epoch's rate is computed from the previous
-// one, so if other code changes a group's rate, the change persists. A scheduler sets the rates when it is created. To
-// resume, create the scheduler first, then load the optimizer's state, and then the scheduler's state.
+// Learning rates and momenta equal Python 2.11's bit for bit. As in Python, each epoch's rate is computed from the
+// previous one, so if other code changes a group's rate, the change persists. A scheduler sets the rates when it is
+// created. To resume, create the scheduler first, then load the optimizer's state, and then the scheduler's state.
 
 #ifndef LOCKSTEP_CHECKPOINT_OPTIM_LR_SCHEDULER_H_
 #define LOCKSTEP_CHECKPOINT_OPTIM_LR_SCHEDULER_H_
 
 #include <torch/optim/optimizer.h>
 
-#include <cstdint>
 #include <memory>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lockstep/checkpoint/optim/schedules.h"
 #include "lockstep/checkpoint/value.h"
 
 namespace lockstep::checkpoint {
 
-// Multiplies the rate by `gamma` every `step_size` epochs.
-struct StepLR {
-  int64_t step_size;
-  double gamma = 0.1;
-};
-
-// Multiplies the rate by `gamma` at each epoch of `milestones`, in any order. A milestone that occurs n times counts n
-// times.
-struct MultiStepLR {
-  std::vector<int64_t> milestones;
-  double gamma = 0.1;
-};
-
-// Multiplies the rate by `gamma` every epoch.
-struct ExponentialLR {
-  double gamma;
-};
-
-// Lowers the initial rate to `eta_min` in `T_max` epochs along half a cosine, and raises it again in the next `T_max`.
-// I. Loshchilov, F. Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017,
-// https://arxiv.org/abs/1608.03983, without the restarts.
-struct CosineAnnealingLR {
-  int64_t T_max;
-  double eta_min = 0;
-};
-
-// Changes the rate from `start_factor` to `end_factor` times the initial rate in `total_iters` equal steps.
-struct LinearLR {
-  double start_factor = 1.0 / 3;
-  double end_factor = 1;
-  int64_t total_iters = 5;
-};
-
-// Uses `factor` times the initial rate for the first `total_iters` epochs.
-struct ConstantLR {
-  double factor = 1.0 / 3;
-  int64_t total_iters = 5;
-};
-
-using Schedule = std::variant<StepLR, MultiStepLR, ExponentialLR, CosineAnnealingLR, LinearLR, ConstantLR>;
-
-// Runs schedulers one after the other. schedulers[i + 1] begins at epoch milestones[i], from the initial rate and from
-// its own epoch 0.
-struct SequentialLR {
-  std::vector<Schedule> schedulers;
-  std::vector<int64_t> milestones;
-};
-
 namespace optim {
-struct SequenceState;
+struct SchedulerState;
 }  // namespace optim
 
-// Sets the learning rate of each group of any torch::optim::Optimizer, epoch by epoch. The optimizer must outlive the
-// scheduler and must not move. Each rank has a separate scheduler, and they agree if their optimizers' rates agree. Not
-// thread-safe. Groups added to the optimizer later keep their rate. Groups must not be removed.
+// Sets the learning rate of each group of any torch::optim::Optimizer, and for OneCycleLR and CyclicLR its momentum,
+// epoch by epoch. The optimizer must outlive the scheduler and must not move. Each rank has a separate scheduler, and
+// they agree if their optimizers' rates agree. Not thread-safe. Groups added to the optimizer later keep their rate.
+// Groups must not be removed.
 class LRScheduler {
  public:
   // Uses the groups' rates as the initial ones, and sets the rates of epoch 0. Python also keeps the initial rate in
   // the group, as "initial_lr", so a second scheduler over the same optimizer begins at the first one's initial rate.
   // C++ groups cannot store it, so here a second scheduler begins at the current rate. To resume in the order above,
-  // neither language needs it.
+  // neither language needs it. For two schedulers at a time, use a ChainedScheduler.
   //
-  // InvalidArgument, naming the option and its value: step_size, T_max or total_iters is below 1; a factor is outside
-  // (0, 1] (end_factor may be 0); an option is not finite; schedulers are missing; there is not exactly one milestone
-  // less than schedulers; or milestones do not ascend from 1. Errors of reading the optimizer's rate are returned too.
+  // InvalidArgument, naming the option and its value: it is not what schedules.h says, or a number is not finite; a
+  // vector has neither one element nor one for each group; or cycle_momentum is true, and the optimizer is not SGD,
+  // RMSprop, Adam or AdamW. Errors of reading the optimizer's rate are returned too.
   static absl::StatusOr<LRScheduler> Create(torch::optim::Optimizer* optimizer, const Schedule& schedule);
-  static absl::StatusOr<LRScheduler> Create(torch::optim::Optimizer* optimizer, const SequentialLR& schedule);
 
-  // Advances to the next epoch. Call it after the optimizer's steps of this epoch, as in Python.
+  // Advances to the next epoch. Call it after the optimizer's steps of this epoch, as in Python. Throws StatusError:
+  // OutOfRange, if a OneCycleLR is stepped more than its total steps; InvalidArgument, for a ReduceLROnPlateau, which
+  // needs a metric. As Python's optimizers, a training loop that steps one has exceptions already.
   void Step();
+
+  // Python's step(value). For ReduceLROnPlateau, `value` is the epoch's metric. For other schedules it is the epoch to
+  // go to: a fraction of epochs for CosineAnnealingWarmRestarts, and else a whole number, at which the rate is computed
+  // from the initial one where the schedule has such a formula. Throws StatusError: InvalidArgument, if it is no such
+  // number, or for SequentialLR and ChainedScheduler; OutOfRange, past a OneCycleLR's steps.
+  void Step(double value);
 
   LRScheduler(LRScheduler&&) noexcept;
   LRScheduler& operator=(LRScheduler&&) noexcept;
@@ -121,15 +80,20 @@ class LRScheduler {
   // Create() would reject the options; or the number of rates is not the optimizer's number of groups.
   absl::Status LoadStateDict(const Value& state_dict);
 
+  // Python's schedulers keep some numbers in the optimizer's groups, so that its state has them: initial_lr, OneCycleLR's
+  // max_lr and min_lr, SWALR's swa_lr, and max_momentum and base_momentum. Returns `optimizer_state`, such as
+  // OptimizerStateDict()'s, with them: Python's OneCycleLR and SWALR cannot continue without. InvalidArgument: it is not
+  // an optimizer's state.
+  absl::StatusOr<Value> AddToOptimizerState(Value optimizer_state) const;
+
+  // Takes these numbers from an optimizer's state, as far as it has them. Call it only if the options of Create() may be
+  // others than those of the saved run. On an error nothing changes. InvalidArgument: it is not an optimizer's state.
+  absl::Status LoadFromOptimizerState(const Value& optimizer_state);
+
  private:
-  LRScheduler(torch::optim::Optimizer* optimizer, bool sequential, optim::SequenceState state);
+  explicit LRScheduler(std::unique_ptr<optim::SchedulerState> state);
 
-  static absl::StatusOr<LRScheduler> Make(torch::optim::Optimizer* optimizer, const SequentialLR& schedule,
-                                          bool sequential);
-
-  torch::optim::Optimizer* optimizer_;
-  bool sequential_;
-  std::unique_ptr<optim::SequenceState> state_;  // has one schedule if this is not a SequentialLR
+  std::unique_ptr<optim::SchedulerState> state_;
 };
 
 }  // namespace lockstep::checkpoint
