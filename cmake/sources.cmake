@@ -378,10 +378,16 @@ set(lockstep_checkpoint_sources
   checkpoint/file/text.cc
   checkpoint/file/two_way_file.cc
   checkpoint/map_location.cc
+  checkpoint/optim/chainable.cc
+  checkpoint/optim/cycles.cc
   checkpoint/optim/fields.cc
   checkpoint/optim/lr_scheduler.cc
+  checkpoint/optim/momentum.cc
   checkpoint/optim/optimizer.cc
   checkpoint/optim/optimizer_kind.cc
+  checkpoint/optim/plateau.cc
+  checkpoint/optim/scheduler.cc
+  checkpoint/optim/sequences.cc
   checkpoint/pickle/builder.cc
   checkpoint/pickle/globals.cc
   checkpoint/pickle/machine.cc
@@ -413,6 +419,7 @@ set(lockstep_checkpoint_headers
   checkpoint/optim/lr_scheduler.h
   checkpoint/optim/optimizer.h
   checkpoint/optim/optimizer_kind.h
+  checkpoint/optim/schedules.h
   checkpoint/optimizer.h
   checkpoint/options.h
   checkpoint/rng_state.h
@@ -426,7 +433,11 @@ set(lockstep_checkpoint_headers
 set(lockstep_checkpoint_components base base_torch)
 set(lockstep_checkpoint_third_party absl torch zlib)
 lockstep_source_options("-ffp-contract=off"
-  checkpoint/optim/lr_scheduler.cc
+  checkpoint/optim/scheduler.cc
+  checkpoint/optim/chainable.cc
+  checkpoint/optim/cycles.cc
+  checkpoint/optim/plateau.cc
+  checkpoint/optim/sequences.cc
 )
 
 # lockstep::checkpoint_manager

@@ -33,9 +33,7 @@ class StepScheduler : public EpochScheduler, StepLR {
   double Next(const Group& group) const override {
     return last_epoch_ == 0 || last_epoch_ % step_size != 0 ? group.lr : group.lr * gamma;
   }
-  double Closed(const Group& group) const override {
-    return group.base_lr * std::pow(gamma, last_epoch_ / step_size);
-  }
+  double Closed(const Group& group) const override { return group.base_lr * std::pow(gamma, last_epoch_ / step_size); }
 };
 
 // {epoch: times}.

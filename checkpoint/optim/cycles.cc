@@ -80,8 +80,8 @@ class WarmRestartsScheduler : public EpochScheduler, CosineAnnealingWarmRestarts
     return absl::InvalidArgumentError(absl::StrCat("expected an epoch, found ", T_cur_));
   }
 
-  int64_t T_i_;        // NOLINT(readability-identifier-naming): Python's name
-  double T_cur_ = -1;  // NOLINT(readability-identifier-naming)
+  int64_t T_i_;               // NOLINT(readability-identifier-naming): Python's name
+  double T_cur_ = -1;         // NOLINT(readability-identifier-naming)
   bool T_cur_is_int_ = true;  // NOLINT(readability-identifier-naming): it is a float after Step(epoch), as in Python
 };
 
@@ -181,8 +181,7 @@ class OneCycleScheduler : public EpochScheduler, OneCycleLR {
     const auto anneal = [&](const std::string& from, const std::string& to) {
       return Anneal(anneal_strategy, group.groups.Added(group.index, from), group.groups.Added(group.index, to), share);
     };
-    if (cycle_momentum)
-      *group.groups.momentum(group.index).value = anneal(phase->start_momentum, phase->end_momentum);
+    if (cycle_momentum) *group.groups.momentum(group.index).value = anneal(phase->start_momentum, phase->end_momentum);
     return anneal(phase->start_lr, phase->end_lr);
   }
 
@@ -260,8 +259,8 @@ class CyclicScheduler : public EpochScheduler, CyclicLR {
     LOCKSTEP_RETURN_IF_ERROR(CheckFinite("gamma", gamma));
     LOCKSTEP_RETURN_IF_ERROR(CheckMomentum(groups, cycle_momentum, base_momentum, max_momentum));
     if (total_size_ > 0 && step_ratio_ > 0 && step_ratio_ <= 1) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("[\"total_size\"]: a cycle of ", total_size_, " epochs that rises in ",
-                                                   step_ratio_, " of them"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("[\"total_size\"]: a cycle of ", total_size_, " epochs that rises in ", step_ratio_, " of them"));
   }
   absl::Status CheckState(Groups& groups) const override {
     LOCKSTEP_RETURN_IF_ERROR(EpochScheduler::CheckState(groups));
@@ -348,8 +347,7 @@ class SwaScheduler : public EpochScheduler, SWALR {
  private:
   // The share of the way to swa_lr after a number of steps.
   double Share(int64_t steps) const {
-    const double time =
-        std::max(0.0, std::min(1.0, static_cast<double>(steps) / std::max<int64_t>(1, anneal_epochs)));
+    const double time = std::max(0.0, std::min(1.0, static_cast<double>(steps) / std::max<int64_t>(1, anneal_epochs)));
     return anneal_strategy == "linear" ? time : (1 - std::cos(kPi * time)) / 2;
   }
 };

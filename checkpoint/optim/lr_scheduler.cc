@@ -59,8 +59,8 @@ LRScheduler& LRScheduler::operator=(LRScheduler&&) noexcept = default;
 LRScheduler::~LRScheduler() = default;
 
 absl::StatusOr<LRScheduler> LRScheduler::Create(torch::optim::Optimizer* optimizer, const Schedule& schedule) {
-  auto state = std::make_unique<optim::SchedulerState>(
-      optim::SchedulerState{Groups(optimizer), optim::MakeScheduler(schedule)});
+  auto state =
+      std::make_unique<optim::SchedulerState>(optim::SchedulerState{Groups(optimizer), optim::MakeScheduler(schedule)});
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("LRScheduler", [&] { state->groups.Rates(); }));
   LOCKSTEP_RETURN_IF_ERROR(state->scheduler->Check(state->groups));
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("LRScheduler", [&] { state->scheduler->Create(state->groups); }));

@@ -54,12 +54,12 @@ class LRScheduler {
 
   // Advances to the next epoch. Call it after the optimizer's steps of this epoch, as in Python. Throws StatusError:
   // OutOfRange, if a OneCycleLR is stepped more than its total steps; InvalidArgument, for a ReduceLROnPlateau, which
-  // needs a metric. As Python's optimizers, a training loop that steps one has exceptions already.
+  // needs a metric. The optimizer's own step() throws too.
   void Step();
 
   // Python's step(value). For ReduceLROnPlateau, `value` is the epoch's metric. For other schedules it is the epoch to
   // go to: a fraction of epochs for CosineAnnealingWarmRestarts, and else a whole number, at which the rate is computed
-  // from the initial one where the schedule has such a formula. Throws StatusError: InvalidArgument, if it is no such
+  // from the initial one where the schedule has such a formula. Throws StatusError: InvalidArgument, if it is another
   // number, or for SequentialLR and ChainedScheduler; OutOfRange, past a OneCycleLR's steps.
   void Step(double value);
 
@@ -86,8 +86,8 @@ class LRScheduler {
   // an optimizer's state.
   absl::StatusOr<Value> AddToOptimizerState(Value optimizer_state) const;
 
-  // Takes these numbers from an optimizer's state, as far as it has them. Call it only if the options of Create() may be
-  // others than those of the saved run. On an error nothing changes. InvalidArgument: it is not an optimizer's state.
+  // Takes these numbers from an optimizer's state, as far as it has them. Call it if the saved run may have been created
+  // with other options. On an error nothing changes. InvalidArgument: it is not an optimizer's state.
   absl::Status LoadFromOptimizerState(const Value& optimizer_state);
 
  private:

@@ -5,15 +5,20 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
+#include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 
 namespace lockstep::checkpoint {
@@ -21,6 +26,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
 using torch::optim::SGD;
 using torch::optim::SGDOptions;
@@ -33,8 +39,7 @@ std::unique_ptr<SGD> MakeOptimizer() {
   return std::make_unique<SGD>(groups, SGDOptions(1));
 }
 
-template <typename Schedules>
-LRScheduler Make(SGD& optimizer, const Schedules& schedule) {
+LRScheduler Make(Optimizer& optimizer, const Schedule& schedule) {
   auto scheduler = LRScheduler::Create(&optimizer, schedule);
   EXPECT_TRUE(scheduler.ok()) << scheduler.status();
   return *std::move(scheduler);
@@ -48,23 +53,38 @@ std::vector<double> Rates(SGD& optimizer) {
 
 const SequentialLR kWarmUp{{LinearLR{0.01, 1, 5}, CosineAnnealingLR{55, 0.0007}}, {5}};
 
-using Schedules = std::variant<Schedule, SequentialLR>;
-
-LRScheduler Make(SGD& optimizer, const Schedules& schedule) {
-  return std::visit([&](const auto& one) { return Make(optimizer, one); }, schedule);
-}
+double Hyperbola(int64_t epoch) { return 1.0 / (1.0 + epoch); }
 
 // The schedules of the script, by their names there.
-std::map<std::string, Schedules> GoldenSchedules() {
-  return {{"StepLR", Schedule(StepLR{7, 0.3})},
-          {"MultiStepLR", Schedule(MultiStepLR{{30, 10, 30, 45}, 0.2})},
-          {"ExponentialLR", Schedule(ExponentialLR{0.93})},
-          {"CosineAnnealingLR", Schedule(CosineAnnealingLR{13, 0.001})},
-          {"LinearLR", Schedule(LinearLR{0.01, 0.9, 23})},
-          {"ConstantLR", Schedule(ConstantLR{0.3, 9})},
+std::map<std::string, Schedule> GoldenSchedules() {
+  CyclicLR cyclic{{0.01, 0.02}, {0.7, 0.9}, 7, 5, "exp_range", 0.99};
+  ReduceLROnPlateau plateau{"max", 0.3, 4};
+  plateau.cooldown = 2;
+  plateau.min_lr = {0.001, 0.002};
+  return {{"StepLR", StepLR{7, 0.3}},
+          {"MultiStepLR", MultiStepLR{{30, 10, 30, 45}, 0.2}},
+          {"ExponentialLR", ExponentialLR{0.93}},
+          {"CosineAnnealingLR", CosineAnnealingLR{13, 0.001}},
+          {"LinearLR", LinearLR{0.01, 0.9, 23}},
+          {"ConstantLR", ConstantLR{0.3, 9}},
           {"warm-up", kWarmUp},
           {"four", SequentialLR{{ConstantLR{0.1, 3}, MultiStepLR{{0, 4, 8}, 0.3}, StepLR{5, 0.7}, ExponentialLR{0.9}},
-                                {3, 20, 40}}}};
+                                {3, 20, 40}}},
+          {"PolynomialLR", PolynomialLR{31, 1.7}},
+          {"LambdaLR", LambdaLR{{Hyperbola}}},
+          {"MultiplicativeLR", MultiplicativeLR{{Hyperbola}}},
+          {"CosineAnnealingWarmRestarts", CosineAnnealingWarmRestarts{7, 2, 0.001}},
+          {"OneCycleLR", OneCycleLR{{0.7, 0.9}, 61}},
+          {"CyclicLR", cyclic},
+          {"SWALR", SWALR{{0.05, 0.07}, 23}},
+          {"ReduceLROnPlateau", plateau},
+          {"chain", ChainedScheduler{{LinearLR{0.01, 1, 5}, ExponentialLR{0.9}}}}};
+}
+
+// ReduceLROnPlateau's metric is the script's.
+void Step(LRScheduler& scheduler, const Schedule& schedule, int64_t epoch) {
+  if (!std::holds_alternative<ReduceLROnPlateau>(schedule)) return scheduler.Step();
+  scheduler.Step(static_cast<double>(epoch % 9));
 }
 
 Value AsList(const std::vector<double>& rates) { return Value::List({rates.begin(), rates.end()}); }
@@ -78,7 +98,7 @@ TEST(LRScheduler, IsPythonsToTheBit) {
     const std::vector<Value> lrs = *GetItems(golden, {name, "lrs"});
     ASSERT_EQ(lrs.size(), 61);
     for (size_t epoch = 0; epoch < lrs.size(); ++epoch) {
-      if (epoch > 0) scheduler.Step();
+      if (epoch > 0) Step(scheduler, schedule, static_cast<int64_t>(epoch));
       EXPECT_TRUE(Identical(AsList(scheduler.GetLastLr()), lrs[epoch])) << name << " at epoch " << epoch;
       EXPECT_TRUE(Identical(AsList(Rates(*optimizer)), lrs[epoch])) << name << " at epoch " << epoch;
     }
@@ -91,13 +111,13 @@ TEST(LRScheduler, ContinuesAfterAnyEpoch) {
     for (const int before : {0, 2, 5, 20, 41}) {
       const auto whole_optimizer = MakeOptimizer(), optimizer = MakeOptimizer();
       LRScheduler whole = Make(*whole_optimizer, schedule), resumed = Make(*optimizer, schedule);
-      for (int i = 0; i < before; ++i) whole.Step();
+      for (int i = 0; i < before; ++i) Step(whole, schedule, i);
       for (size_t i = 0; i < 2; ++i) optimizer->param_groups()[i].options().set_lr(Rates(*whole_optimizer)[i]);
       ASSERT_EQ(resumed.LoadStateDict(whole.StateDict()), absl::OkStatus());
       EXPECT_EQ(resumed.GetLastLr(), whole.GetLastLr());
       for (int i = 0; i < 20; ++i) {
-        whole.Step();
-        resumed.Step();
+        Step(whole, schedule, i);
+        Step(resumed, schedule, i);
       }
       EXPECT_EQ(Rates(*optimizer), Rates(*whole_optimizer)) << name << " after " << before;
       EXPECT_TRUE(Identical(resumed.StateDict(), whole.StateDict())) << name << " after " << before;
@@ -126,7 +146,7 @@ TEST(LRScheduler, DrivesEveryOptimizer) {
   const std::vector<at::Tensor> parameters = {at::zeros({1})};
   torch::optim::Adam adam(parameters, torch::optim::AdamOptions(0.5));
   torch::optim::Adagrad adagrad(parameters, torch::optim::AdagradOptions(0.5));
-  for (torch::optim::Optimizer* optimizer : std::vector<torch::optim::Optimizer*>{&adam, &adagrad}) {
+  for (Optimizer* optimizer : std::vector<Optimizer*>{&adam, &adagrad}) {
     auto scheduler = LRScheduler::Create(optimizer, ExponentialLR{0.5});
     ASSERT_TRUE(scheduler.ok()) << scheduler.status();
     scheduler->Step();
@@ -142,8 +162,7 @@ TEST(LRScheduler, GroupsAddedLaterKeepTheirRate) {
   EXPECT_THAT(Rates(*optimizer), ElementsAre(0.05, 0.00615, 7));
 }
 
-template <typename Schedules>
-std::string CreateError(const Schedules& schedule) {
+std::string CreateError(const Schedule& schedule) {
   const auto optimizer = MakeOptimizer();
   const absl::Status status = LRScheduler::Create(optimizer.get(), schedule).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -161,6 +180,86 @@ TEST(LRScheduler, RefusesOptionsByNameAndValue) {
   EXPECT_EQ(CreateError(ConstantLR{2}), "factor is 2, expected more than 0 and at most 1");
 }
 
+TEST(LRScheduler, RefusesOptionsOfCyclesByNameAndValue) {
+  EXPECT_EQ(CreateError(PolynomialLR{5, -1}), "power is -1, expected 0 or more");
+  EXPECT_EQ(CreateError(LambdaLR{}), "lr_lambda has 0 elements, expected 1, or one for each of the 2 groups");
+  EXPECT_EQ(CreateError(LambdaLR{{nullptr}}), "lr_lambda has an element without a function");
+  EXPECT_EQ(CreateError(CosineAnnealingWarmRestarts{0}), "T_0 is 0, expected at least 1");
+  EXPECT_EQ(CreateError(CosineAnnealingWarmRestarts{5, 0}), "T_mult is 0, expected at least 1");
+  EXPECT_EQ(CreateError(OneCycleLR{{0.1}}), "expected total_steps, or epochs and steps_per_epoch");
+  EXPECT_EQ(CreateError(OneCycleLR{{0.1}, 0}), "total_steps is 0, expected at least 1");
+  EXPECT_EQ(CreateError(OneCycleLR{{0.1}, {}, 3, 0}), "steps_per_epoch is 0, expected at least 1");
+  EXPECT_EQ(CreateError(OneCycleLR{{0.1, 0.2, 0.3}, 9}),
+            "max_lr has 3 elements, expected 1, or one for each of the 2 groups");
+  EXPECT_EQ(CreateError(OneCycleLR{{0.1}, 9, {}, {}, 1.5}), "pct_start is 1.5, expected 0 to 1");
+  EXPECT_EQ(CreateError(OneCycleLR{{0.1}, 4, {}, {}, 0.25}), "pct_start is 0.25: the phase of step 0 has no length");
+  EXPECT_EQ(CreateError(OneCycleLR{{0.1}, 9, {}, {}, 0.3, "sin"}),
+            "anneal_strategy is \"sin\", expected cos or linear");
+  EXPECT_EQ(CreateError(CyclicLR{{0.1}, {0.2}, 0}), "step_size_up is 0, expected at least 1");
+  EXPECT_EQ(CreateError(CyclicLR{{0.1}, {0.2}, 3, {}, "square"}),
+            "mode is \"square\", expected triangular or triangular2 or exp_range");
+  EXPECT_EQ(CreateError(SWALR{{0.1}, -1}), "anneal_epochs is -1, expected at least 0");
+  EXPECT_EQ(CreateError(ReduceLROnPlateau{"min", 1}), "factor is 1, expected less than 1");
+  EXPECT_EQ(CreateError(ReduceLROnPlateau{"least"}), "mode is \"least\", expected min or max");
+}
+
+TEST(LRScheduler, RefusesToCycleAMomentumThatIsNotThere) {
+  torch::optim::Adagrad adagrad({at::zeros({1})}, torch::optim::AdagradOptions(0.5));
+  EXPECT_EQ(LRScheduler::Create(&adagrad, OneCycleLR{{0.1}, 9}).status().message(),
+            "cycle_momentum is true, expected false: the optimizer has no momentum and no beta1");
+}
+
+TEST(LRScheduler, OneCycleCyclesTheFirstBetaOfAdam) {
+  torch::optim::Adam adam({at::zeros({1})}, torch::optim::AdamOptions(0.5));
+  LRScheduler scheduler = Make(adam, OneCycleLR{{0.1}, 10});
+  const auto beta1 = [&] {
+    return std::get<0>(static_cast<torch::optim::AdamOptions&>(adam.param_groups()[0].options()).betas());
+  };
+  EXPECT_EQ(beta1(), 0.95);
+  for (int i = 0; i < 2; ++i) scheduler.Step();
+  EXPECT_DOUBLE_EQ(beta1(), 0.85);  // where the rate is highest
+  EXPECT_DOUBLE_EQ(scheduler.GetLastLr()[0], 0.1);
+}
+
+std::string StepError(const std::function<void()>& step) { return std::string(TorchStatus("", step).message()); }
+
+TEST(LRScheduler, StepsThatAScheduleDoesNotHaveThrowAndChangeNothing) {
+  const auto optimizer = MakeOptimizer(), other = MakeOptimizer();
+  LRScheduler one_cycle = Make(*optimizer, OneCycleLR{{0.1}, 2}), plateau = Make(*other, ReduceLROnPlateau{});
+  for (int i = 0; i < 2; ++i) one_cycle.Step();
+  const Value before = one_cycle.StateDict();
+  EXPECT_EQ(StepError([&] { one_cycle.Step(); }), "step 3 of 2");
+  EXPECT_EQ(StepError([&] { one_cycle.Step(0.5); }), "epoch is 0.5, expected a whole number from 0 on");
+  EXPECT_TRUE(Identical(one_cycle.StateDict(), before));
+  EXPECT_EQ(StepError([&] { plateau.Step(); }), "ReduceLROnPlateau: expected Step(metric), found Step()");
+  EXPECT_EQ(StepError([&] { Make(*other, kWarmUp).Step(3); }),
+            "expected Step(): schedulers in a scheduler take no epoch");
+}
+
+TEST(LRScheduler, AWarmRestartTakesFractionsOfEpochs) {
+  const auto optimizer = MakeOptimizer();
+  LRScheduler scheduler = Make(*optimizer, CosineAnnealingWarmRestarts{10});
+  scheduler.Step(12.5);  // a quarter of the second time
+  EXPECT_NEAR(scheduler.GetLastLr()[0], 0.1 * (1 + std::sqrt(0.5)) / 2, 1e-15);
+}
+
+TEST(LRScheduler, NumbersOfTheGroupsTravelInTheOptimizersState) {
+  const auto optimizer = MakeOptimizer(), other = MakeOptimizer();
+  const LRScheduler saved = Make(*optimizer, SWALR{{0.05}, 4});
+  const Value groups = Value::List({Value::Dict({{"lr", 0.1}, {"params", Value::List({0})}}), Value::Dict()});
+  const absl::StatusOr<Value> state = saved.AddToOptimizerState(Value::Dict({{"param_groups", groups}}));
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_TRUE(
+      Identical(*Get(*state, {"param_groups", 0}),
+                Value::Dict({{"lr", 0.1}, {"swa_lr", 0.05}, {"initial_lr", 0.1}, {"params", Value::List({0})}})));
+  LRScheduler resumed = Make(*other, SWALR{{0.9}, 4});
+  ASSERT_EQ(resumed.LoadFromOptimizerState(*state), absl::OkStatus());
+  for (int i = 0; i < 4; ++i) resumed.Step();
+  EXPECT_THAT(resumed.GetLastLr(), ElementsAre(0.05, 0.05));
+  EXPECT_EQ(saved.AddToOptimizerState(Value::Dict({{"param_groups", Value::List()}})).status().message(),
+            "[\"param_groups\"]: 0 groups, the optimizer has 2");
+}
+
 TEST(LRScheduler, RefusesSequencesThatAreNone) {
   EXPECT_EQ(CreateError(SequentialLR{{}, {}}), "no schedulers");
   EXPECT_EQ(CreateError(SequentialLR{{StepLR{1}, StepLR{1}}, {}}),
@@ -169,6 +268,10 @@ TEST(LRScheduler, RefusesSequencesThatAreNone) {
             "milestones are [9, 5], expected to ascend from 1 on");
   EXPECT_EQ(CreateError(SequentialLR{{StepLR{1}, StepLR{1}}, {0}}), "milestones are [0], expected to ascend from 1 on");
   EXPECT_EQ(CreateError(SequentialLR{{StepLR{1}, StepLR{-1}}, {3}}), "step_size is -1, expected at least 1");
+  EXPECT_EQ(CreateError(ChainedScheduler{{StepLR{1}, ReduceLROnPlateau{}}}),
+            "schedulers have a ReduceLROnPlateau, expected schedules that need no metric");
+  EXPECT_EQ(CreateError(SequentialLR{{StepLR{1}, ChainedScheduler{{StepLR{1}}}}, {3}}),
+            "a SequentialLR or ChainedScheduler begins at a milestone, expected it first");
 }
 
 // The message of loading `state` with `key` set to `to`. Checks that the error changed nothing.

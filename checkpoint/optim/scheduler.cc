@@ -30,9 +30,7 @@ void Scheduler::SetRates(Groups& groups, std::vector<double> rates) {
   last_lr_ = std::move(rates);
 }
 
-absl::Status Scheduler::CheckLastLr(const Groups& groups) const {
-  return CheckRates("_last_lr", last_lr_, groups);
-}
+absl::Status Scheduler::CheckLastLr(const Groups& groups) const { return CheckRates("_last_lr", last_lr_, groups); }
 
 void EpochScheduler::Create(Groups& groups) {
   Prepare(groups);

@@ -1,5 +1,5 @@
-// What the schedules have in common: the objects that Python's schedulers are, with their attributes and methods. The
-// order of arithmetic operations is Python's, on which the last bits depend.
+// The common part of all schedules: the objects of Python's schedulers, with their attributes and methods. The order of
+// arithmetic operations is Python's, on which the last bits depend.
 
 #ifndef LOCKSTEP_CHECKPOINT_OPTIM_SCHEDULER_H_
 #define LOCKSTEP_CHECKPOINT_OPTIM_SCHEDULER_H_
@@ -101,7 +101,7 @@ class EpochScheduler : public Scheduler {
     double base_lr;
   };
 
-  // The keys before and after those that all schedulers have.
+  // The schedule's own keys, before and after the common ones.
   virtual void DescribeOptions(Fields& fields) = 0;
   virtual void DescribeEnd(Fields&) {}
   // Does what a constructor does before the first step.

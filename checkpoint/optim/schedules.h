@@ -92,10 +92,10 @@ struct PolynomialLR {
 // Very Fast Training of Neural Networks Using Large Learning Rates", https://arxiv.org/abs/1708.07120.
 struct OneCycleLR {
   std::vector<double> max_lr;
-  std::optional<int64_t> total_steps;                     // at least 1; or else
+  std::optional<int64_t> total_steps = {};                   // at least 1; or else
   std::optional<int64_t> epochs = {}, steps_per_epoch = {};  // each at least 1
-  double pct_start = 0.3;                                 // 0 to 1
-  std::string anneal_strategy = "cos";                    // or "linear"
+  double pct_start = 0.3;                                    // 0 to 1
+  std::string anneal_strategy = "cos";                       // or "linear"
   // While the rate rises, lowers the momentum from `max_momentum` to `base_momentum`, and then the reverse. It is the
   // momentum of SGD and RMSprop, and the first beta of Adam and AdamW. Other optimizers need false.
   bool cycle_momentum = true;
@@ -137,7 +137,7 @@ struct SWALR {
 };
 
 // Multiplies the rate by `factor` when the metric that Step(metric) gets has not improved for more than `patience`
-// epochs. A NaN is no improvement.
+// epochs. A NaN does not improve it.
 struct ReduceLROnPlateau {
   std::string mode = "min";  // or "max"
   double factor = 0.1;       // less than 1
@@ -145,9 +145,9 @@ struct ReduceLROnPlateau {
   // An improvement is at least this: with "rel" as a share of the best metric, with "abs" as a difference.
   double threshold = 1e-4;
   std::string threshold_mode = "rel";
-  int64_t cooldown = 0;               // epochs after a reduction in which `patience` does not count
+  int64_t cooldown = 0;  // epochs after a reduction in which `patience` does not count
   std::vector<double> min_lr = {0};
-  double eps = 1e-8;                  // a smaller change of the rate is left out
+  double eps = 1e-8;  // a smaller change of the rate is left out
 };
 
 struct SequentialLR;

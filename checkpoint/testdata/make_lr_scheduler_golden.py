@@ -3,6 +3,7 @@
   ./bazelw run //third_party:peer_python -- $PWD/checkpoint/testdata/make_lr_scheduler_golden.py $PWD/checkpoint/testdata
 
 {name: {"lrs": [[a group's rate, ...] of an epoch, ...], "state": state_dict() after the last}}, from epoch 0 to 60.
+ReduceLROnPlateau's metric at an epoch is epoch % 9.
 """
 
 import os
@@ -10,7 +11,7 @@ import sys
 import warnings
 
 import torch
-from torch.optim import lr_scheduler
+from torch.optim import lr_scheduler, swa_utils
 
 SCHEDULERS = {
     "StepLR": lambda o: lr_scheduler.StepLR(o, 7, 0.3),
@@ -32,15 +33,30 @@ SCHEDULERS = {
         ],
         [3, 20, 40],
     ),
+    "PolynomialLR": lambda o: lr_scheduler.PolynomialLR(o, 31, 1.7),
+    "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 1 / (1 + epoch)),
+    "MultiplicativeLR": lambda o: lr_scheduler.MultiplicativeLR(o, lambda epoch: 1 / (1 + epoch)),
+    "CosineAnnealingWarmRestarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 7, 2, 0.001),
+    "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, [0.7, 0.9], 61),
+    "CyclicLR": lambda o: lr_scheduler.CyclicLR(o, [0.01, 0.02], [0.7, 0.9], 7, 5, "exp_range", 0.99),
+    "SWALR": lambda o: swa_utils.SWALR(o, [0.05, 0.07], 23),
+    "ReduceLROnPlateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, "max", 0.3, 4, cooldown=2, min_lr=[0.001, 0.002]),
+    "chain": lambda o: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.LinearLR(o, 0.01, 1.0, 5), lr_scheduler.ExponentialLR(o, 0.9)]
+    ),
 }
+
+
+def metric(epoch):
+    return float(epoch % 9)
 
 
 def golden(make):
     groups = [{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": lr} for lr in (0.1, 0.0123)]
     scheduler = make(torch.optim.SGD(groups))
     lrs = [scheduler.get_last_lr()]
-    for _ in range(60):
-        scheduler.step()
+    for epoch in range(1, 61):
+        scheduler.step(*([metric(epoch)] if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) else []))
         lrs.append(scheduler.get_last_lr())
     return {"lrs": lrs, "state": scheduler.state_dict()}
 
