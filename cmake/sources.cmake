@@ -29,6 +29,7 @@ set(lockstep_all_components
   dp
   data
   data_images
+  optim
   tensorboard
   models
   models_scripted
@@ -774,6 +775,12 @@ set(lockstep_data_images_sources
 set(lockstep_data_images_headers data/image_dataset.h data/image_decoder.h)
 set(lockstep_data_images_components base base_torch data)
 set(lockstep_data_images_third_party absl leptonica libjpeg libpng torch)
+
+# lockstep::optim
+set(lockstep_optim_sources optim/averaged_model.cc)
+set(lockstep_optim_headers optim/averaged_model.h)
+set(lockstep_optim_components base base_torch)
+set(lockstep_optim_third_party absl torch)
 
 # lockstep::tensorboard
 set(lockstep_tensorboard_sources tensorboard/summary_writer.cc)

@@ -49,6 +49,7 @@ COMPONENTS = {
     "dp": ["//dp/..."],
     "data": ["//data/..."],
     "data_images": ["//data:image_decoder", "//data:image_dataset", "//data:libjpeg"],
+    "optim": ["//optim/..."],
     "tensorboard": ["//tensorboard/..."],
     "models": ["//models/..."],
     "models_scripted": ["//models/scripted/..."],

@@ -20,7 +20,7 @@ _SHORT_LABEL = re.compile(r"`(:\w[\w.]*)`")
 _HEADER = re.compile(r"\blockstep/([\w/]+\.h)\b")
 _PATH = re.compile(r"`((?:\.\./)*\.?[\w-]+(?:/[\w.-]+)*/[\w.-]+\.(?:h|cc|py|md|sh|bzl|c|svg|txt|json))`")
 _NAME = re.compile(
-    r"\b(?:lockstep::)?(?:base|checkpoint|comm|data|ddp|dp|launch|models|sampler|tensorboard)::((?:\w+::)*)(\w+)"
+    r"\b(?:lockstep::)?(?:base|checkpoint|comm|data|ddp|dp|launch|models|optim|sampler|tensorboard)::((?:\w+::)*)(\w+)"
 )
 _OWN = re.compile(r"\bmy_|\bmine\b|\byour_")  # names that the reader chooses
 _CONFIG = re.compile(r"--config=(\w+)")
