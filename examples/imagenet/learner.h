@@ -43,25 +43,9 @@
 #include "lockstep/models/channels_last.h"
 #include "lockstep/models/image_classifier.h"
 #include "lockstep/models/registry.h"
+#include "lockstep/optim/averaged_model.h"
 
 namespace lockstep::examples::imagenet {
-
-// Sets average = decay * average + (1 - decay) * now, for every parameter and floating-point buffer. Other buffers are
-// copied. `average` and `now` must be modules of the same kind. If the ranks' weights are equal, so are their averages.
-inline void UpdateAverage(torch::nn::Module& average, const torch::nn::Module& now, double decay) {
-  const at::NoGradGuard no_grad;
-  const auto update = [&](const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& values) {
-    for (size_t i = 0; i < averages.size(); ++i) {
-      if (averages[i].is_floating_point()) {
-        averages[i].lerp_(values[i], 1 - decay);
-      } else {
-        averages[i].copy_(values[i]);
-      }
-    }
-  };
-  update(average.parameters(), now.parameters());
-  update(average.buffers(), now.buffers());
-}
 
 // Combines network, DDP, SGD, learning-rate schedule, mixed precision, gradient accumulation and the average of
 // weights. After Create(), Distribute() and Begin(), this is a step:
@@ -103,9 +87,9 @@ class Learner {
     if (scaler_) LOCKSTEP_RETURN_IF_ERROR(world.Keep("scaler", *scaler_));
     if (!average_) return absl::OkStatus();
     // The average is not kept as a module, whose buffers the ranks exchange in each step: its buffers are equal.
-    const auto save = [this]() -> absl::StatusOr<Value> { return checkpoint::StateDict(*average_); };
+    const auto save = [this]() -> absl::StatusOr<Value> { return checkpoint::StateDict(*average_->module()); };
     return world.Keep("model_ema", save,
-                      [this](const Value& value) { return checkpoint::LoadStateDict(*average_, value); });
+                      [this](const Value& value) { return checkpoint::LoadStateDict(*average_->module(), value); });
   }
 
   // From here on the ranks of `group` train together. Their weights are equal already, or Begin() makes them equal. A
@@ -136,7 +120,7 @@ class Learner {
     LOCKSTEP_RETURN_IF_ERROR(TakeFromRankZero(net_->parameters()));
     LOCKSTEP_RETURN_IF_ERROR(TakeFromRankZero(net_->buffers()));
     if (!average_ || average_is_restored_) return absl::OkStatus();
-    return checkpoint::LoadStateDict(*average_, checkpoint::StateDict(*net_));
+    return checkpoint::LoadStateDict(*average_->module(), checkpoint::StateDict(*net_));
   }
 
   // Calls `train` for each virtual rank of this rank, in order, for step number `step` of the optimizer. Without
@@ -178,20 +162,20 @@ class Learner {
     return TorchStatus("", [&] {
       if (!scaler_) optimizer_->step();
       optimizer_->zero_grad();
-      if (average_) UpdateAverage(*average_, *net_, config_.ema_decay);
+      if (average_) average_->UpdateParameters(*net_);
     });
   }
 
   // Gives every rank rank 0's BatchNorm statistics, which are also those in a checkpoint; after a step each rank has
   // different ones. Every rank must call it.
-  absl::Status BeginEvaluation() { return TakeFromRankZero((average_ ? average_ : net_)->buffers()); }
+  absl::Status BeginEvaluation() { return TakeFromRankZero(evaluated()->buffers()); }
 
   // Evaluates the network, or the average of weights if there is one. The loss is without label smoothing. The function
   // is not collective.
   absl::StatusOr<BatchResult> Evaluate(const data::Example& batch) {
     return TorchStatusOr("", [&] {
       const at::NoGradGuard no_grad;
-      models::ImageClassifier& net = average_ ? average_ : net_;
+      models::ImageClassifier net = evaluated();
       net->eval();
       const data::Example example = OnDevice(batch);
       const ddp::Autocast autocast = MakeAutocast();
@@ -222,7 +206,7 @@ class Learner {
     std::vector<Value::Entry> entries = {
         {"state_dict", checkpoint::StateDict(*net_)}, {"optimizer", optimizer}, {"scheduler", scheduler_->StateDict()}};
     if (scaler_) entries.push_back({"scaler", ToValue(scaler_->State())});
-    if (average_) entries.push_back({"model_ema", checkpoint::StateDict(*average_)});
+    if (average_) entries.push_back({"model_ema", checkpoint::StateDict(*average_->module())});
     const bool buckets_matter = ddp_ && config_.virtual_ranks == 0;
     if (buckets_matter) entries.push_back({"bucket_layout", ddp::ToValue(ddp_->bucket_layout(), group_->size())});
     return entries;
@@ -252,7 +236,7 @@ class Learner {
     const Value* const average = file.Find("model_ema");
     if (!average || !average_) return absl::OkStatus();
     average_is_restored_ = true;
-    return checkpoint::LoadStateDict(*average_, *average);
+    return checkpoint::LoadStateDict(*average_->module(), *average);
   }
 
  private:
@@ -264,7 +248,7 @@ class Learner {
   // With --freeze-backbone, only the last layer learns.
   absl::Status MakeNet(int64_t num_classes) {
     LOCKSTEP_ASSIGN_OR_RETURN(net_, models::Make(config_.arch, num_classes, models::BatchNorm, config_.dropout));
-    return TorchStatus(config_.arch, [&] {
+    LOCKSTEP_RETURN_IF_ERROR(TorchStatus(config_.arch, [&] {
       net_->to(device_);
       if (config_.channels_last) models::ToChannelsLast(*net_);
       const std::string last_layer = LastLayer(*net_) + ".";
@@ -272,9 +256,26 @@ class Learner {
         const bool learns = !config_.freeze_backbone || absl::StartsWith(parameter.key(), last_layer);
         parameter.value().set_requires_grad(learns);
       }
-      if (config_.ema_decay == 0) return;
-      average_ = models::ImageClassifier(std::dynamic_pointer_cast<models::ImageClassifierImpl>(net_->clone()));
-    });
+    }));
+    return config_.ema_decay == 0 ? absl::OkStatus() : MakeAverage();
+  }
+
+  // The average moves from the weights that it begins with. It takes counters as they are.
+  absl::Status MakeAverage() {
+    optim::AveragedModelOptions options;
+    options.use_buffers = true;
+    options.multi_avg_fn = [move = optim::GetEmaMultiAvgFn(config_.ema_decay)](const std::vector<at::Tensor>& averages,
+                                                                               const std::vector<at::Tensor>& now,
+                                                                               const at::Tensor& updates) {
+      if (averages[0].is_floating_point()) return move(averages, now, updates);
+      for (size_t i = 0; i < averages.size(); ++i) averages[i].copy_(now[i]);
+    };
+    LOCKSTEP_ASSIGN_OR_RETURN(average_, optim::AveragedModel::Create(*net_, std::move(options)));
+    return TorchStatus("", [&] { average_->UpdateParameters(*net_); });
+  }
+
+  models::ImageClassifier evaluated() const {
+    return average_ ? models::ImageClassifier(average_->module<models::ImageClassifierImpl>()) : net_;
   }
 
   // Warm-up begins at a hundredth of the rate, as torchvision's reference training does.
@@ -329,7 +330,7 @@ class Learner {
   std::unique_ptr<torch::optim::SGD> optimizer_;
   std::optional<LRScheduler> scheduler_;
   std::optional<ddp::GradScaler> scaler_;
-  models::ImageClassifier average_{nullptr};  // null without --ema-decay
+  std::shared_ptr<optim::AveragedModel> average_;  // null without --ema-decay
   bool average_is_restored_ = false;
   // These two end with a group.
   comm::ProcessGroup* group_ = nullptr;

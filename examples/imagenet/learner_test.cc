@@ -2,7 +2,6 @@
 
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/utils.h>
 
 #include <cmath>
@@ -11,6 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "lockstep/base/status.h"
+#include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/examples/ranks/alike.h"
 
@@ -150,6 +150,21 @@ TEST(Learner, StateGoesOnToTheSameBits) {
   EXPECT_EQ(first->Evaluate(Images(3))->loss, second->Evaluate(Images(3))->loss);
 }
 
+// The first step's average is decay * initial + (1 - decay) * new, and counters are copied.
+TEST(Learner, TheAverageMovesFromTheInitialWeightsByOneMinusDecay) {
+  TrainConfig config;
+  config.ema_decay = 0.75;
+  const auto learner = Make(config);
+  const at::Tensor before = learner->net()->parameters()[0].detach().clone();
+  EXPECT_TRUE(Step(*learner, {Images(1)}).ok());
+  const auto state = learner->State();
+  ASSERT_TRUE(state.ok()) << state.status();
+  const checkpoint::Value file = checkpoint::Value::Dict(*state);
+  const at::Tensor now = *checkpoint::GetTensor(file, {"state_dict", "conv1.weight"});
+  EXPECT_TRUE(checkpoint::GetTensor(file, {"model_ema", "conv1.weight"})->equal(before.lerp(now, 0.25)));
+  EXPECT_EQ(checkpoint::GetTensor(file, {"model_ema", "bn1.num_batches_tracked"})->item<int64_t>(), 1);
+}
+
 TEST(Learner, TheAverageIsWhatIsEvaluated) {
   TrainConfig config;
   config.ema_decay = 0.999999;
@@ -203,21 +218,6 @@ TEST(Learner, WhatTheDeviceCannotDoIsRefused) {
   config.amp = "fp16";
   EXPECT_EQ(Learner::Create(config, kClasses, c10::kCPU).status().message(),
             "--amp=fp16 needs a GPU; on the CPU there is --amp=bf16");
-}
-
-TEST(WeightAverage, ParametersAndStatisticsMoveByOneMinusDecayAndCountersAreTaken) {
-  torch::nn::BatchNorm2d now(2), average(2);
-  {
-    const at::NoGradGuard no_grad;
-    now->weight.fill_(3);
-    now->running_mean.fill_(4);
-    now->num_batches_tracked.fill_(7);
-  }
-  UpdateAverage(*average, *now, 0.75);
-  EXPECT_EQ(average->weight[0].item<float>(), 1.5);
-  EXPECT_EQ(average->running_mean[1].item<float>(), 1);
-  EXPECT_EQ(average->num_batches_tracked.item<int64_t>(), 7);
-  EXPECT_EQ(now->weight[0].item<float>(), 3);
 }
 
 }  // namespace
