@@ -71,9 +71,18 @@ void AddTraining(TrainConfig& config, FlagTable& flags) {
   flags.Add("weight-decay", &config.weight_decay, "SGD's weight decay.", {0});
   flags.Add("label-smoothing", &config.label_smoothing,
             "The share of a target that is distributed evenly over all classes.");
-  flags.AddChoice("schedule", &config.schedule, {"step", "cosine"},
-                  "step: divide the learning rate by 10 every 30 epochs. cosine: lower it to 0.");
+  flags.AddChoice(
+      "schedule", &config.schedule, {"step", "cosine", "linear", "polynomial", "warm_restarts", "one_cycle", "plateau"},
+      "step: divide the learning rate by 10 every 30 epochs. cosine, linear: lower it to 0; polynomial: by the square "
+      "of the share of epochs that is left. warm_restarts: a cosine that begins again every 30 epochs. one_cycle: "
+      "raise "
+      "it from --lr/25 to --lr and lower it to 0, with the momentum in reverse, in each step. plateau: divide it by 10 "
+      "when top-1 accuracy has not risen for 10 epochs.");
   flags.Add("warmup-epochs", &config.warmup_epochs, "Epochs in which the learning rate rises to --lr.", {0});
+  flags.Add("warmup-steps", &config.warmup_steps,
+            "Steps of the optimizer in which the learning rate rises to --lr. The schedule then advances in each step, "
+            "not in each epoch.",
+            {0});
   flags.Add("seed", &config.seed,
             "Seed for the initial weights, the image order and augmentation. Empty: the weights differ each run.");
   flags.Add("terminate-on-nan", &config.terminate_on_nan,
@@ -118,6 +127,15 @@ void AddRanks(TrainConfig& config, FlagTable& flags) {
   flags.Add("gpu", &config.gpu, "The GPU to use. -1: the one of the local rank.", {-1});
 }
 
+absl::Status CheckWarmup(const TrainConfig& config) {
+  if (config.warmup_steps == 0 && config.warmup_epochs == 0) return absl::OkStatus();
+  if (config.warmup_steps > 0 && config.warmup_epochs > 0) {
+    return absl::InvalidArgumentError("expected --warmup-epochs or --warmup-steps, not both");
+  }
+  if (config.schedule != "one_cycle" && config.schedule != "plateau") return absl::OkStatus();
+  return FlagError("schedule", config.schedule, "a schedule that can follow --warmup-epochs or --warmup-steps");
+}
+
 absl::Status CheckNumbers(const TrainConfig& config) {
   if (!(config.ema_decay >= 0 && config.ema_decay < 1)) {
     return FlagError("ema-decay", config.ema_decay, "0 or more and less than 1");
@@ -131,6 +149,7 @@ absl::Status CheckNumbers(const TrainConfig& config) {
   if (config.warmup_epochs > 0 && config.warmup_epochs >= config.epochs) {
     return FlagError("warmup-epochs", config.warmup_epochs, absl::StrCat("less than --epochs=", config.epochs));
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckWarmup(config));
   if (config.virtual_ranks == 0 || config.batch_size % config.virtual_ranks == 0) return absl::OkStatus();
   return FlagError("batch-size", config.batch_size,
                    absl::StrCat("a multiple of --virtual-ranks=", config.virtual_ranks));

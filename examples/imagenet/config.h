@@ -44,6 +44,7 @@ struct TrainConfig {
   double label_smoothing = 0;
   std::string schedule = "step";
   int64_t warmup_epochs = 0;
+  int64_t warmup_steps = 0;
   std::optional<int64_t> seed;
   bool terminate_on_nan = false;
 

@@ -51,6 +51,23 @@ TEST(Config, ANumberOutOfItsRangeIsNamed) {
             "--warmup-epochs=90: expected less than --epochs=90");
 }
 
+TEST(Config, AWarmupIsBeforeAScheduleThatBeginsAfterIt) {
+  const auto error = [](const std::string& schedule, int64_t epochs, int64_t steps) {
+    return ErrorOf([&](TrainConfig& c) {
+      c.schedule = schedule;
+      c.warmup_epochs = epochs;
+      c.warmup_steps = steps;
+    });
+  };
+  EXPECT_EQ(error("polynomial", 0, 500), "");
+  EXPECT_EQ(error("one_cycle", 0, 0), "");
+  EXPECT_EQ(error("cosine", 1, 500), "expected --warmup-epochs or --warmup-steps, not both");
+  EXPECT_EQ(error("plateau", 1, 0),
+            "--schedule=plateau: expected a schedule that can follow --warmup-epochs or --warmup-steps");
+  EXPECT_EQ(error("square", 0, 0),
+            "--schedule=square: expected step, cosine, linear, polynomial, warm_restarts, one_cycle or plateau");
+}
+
 TEST(Config, VirtualRanksDivideTheBatch) {
   const auto error = [](int64_t batch_size, int32_t virtual_ranks) {
     return ErrorOf([=](TrainConfig& c) {

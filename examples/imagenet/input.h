@@ -5,6 +5,7 @@
 
 #include <c10/core/Device.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <memory>
@@ -72,6 +73,15 @@ struct Input {
     if (batch_size != 0) return batch_size;
     return FlagError("batch-size", config.batch_size,
                      absl::StrCat("an image for each of ", place.local_ranks, " ranks"));
+  }
+
+  // Returns the number of the optimizer's steps in an epoch with the ranks of `place`.
+  int64_t StepsPerEpoch(const Place& place) const {
+    const auto divided = [](int64_t size, int64_t by) { return (size + by - 1) / by; };
+    const int64_t virtual_ranks = config.virtual_ranks, parts = virtual_ranks > 0 ? virtual_ranks : place.ranks;
+    const int64_t batch = config.batch_size / (virtual_ranks > 0 ? virtual_ranks : place.local_ranks);
+    const int64_t images_of_part = divided(static_cast<int64_t>(images.train->size()), parts);
+    return divided(divided(images_of_part, std::max<int64_t>(batch, 1)), config.accum_steps);
   }
 
   // Lists the images. InvalidArgument: the classes of train/ and val/ differ, or there are more than --num-classes.

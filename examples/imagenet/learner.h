@@ -23,7 +23,6 @@
 #include "absl/strings/match.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/checkpoint/optim/lr_scheduler.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/checkpoint/value.h"
@@ -39,6 +38,7 @@
 #include "lockstep/elastic/wrap.h"
 #include "lockstep/examples/imagenet/config.h"
 #include "lockstep/examples/imagenet/meters.h"
+#include "lockstep/examples/imagenet/rate_schedule.h"
 #include "lockstep/examples/program/pretrained.h"
 #include "lockstep/models/channels_last.h"
 #include "lockstep/models/image_classifier.h"
@@ -58,9 +58,9 @@ namespace lockstep::examples::imagenet {
 class Learner {
  public:
   // Draws the initial weights from LibTorch's default generator. InvalidArgument: --amp=fp16 without a GPU, or --mkldnn
-  // with one. Other errors come from models::Make.
+  // with one. Other errors come from models::Make and RateSchedule.
   static absl::StatusOr<std::unique_ptr<Learner>> Create(const TrainConfig& config, int64_t num_classes,
-                                                         c10::Device device) {
+                                                         int64_t steps_per_epoch, c10::Device device) {
     if (config.mkldnn && !device.is_cpu()) return absl::InvalidArgumentError("--mkldnn is for the CPU");
     if (config.amp == "fp16" && device.is_cpu()) {
       return absl::InvalidArgumentError("--amp=fp16 needs a GPU; on the CPU there is --amp=bf16");
@@ -73,7 +73,8 @@ class Learner {
     torch::optim::SGDOptions options(config.lr);
     options.momentum(config.momentum).weight_decay(config.weight_decay);
     learner->optimizer_ = std::make_unique<torch::optim::SGD>(learner->net_->parameters(), options);
-    LOCKSTEP_ASSIGN_OR_RETURN(learner->scheduler_, MakeScheduler(learner->optimizer_.get(), config));
+    LOCKSTEP_ASSIGN_OR_RETURN(learner->rates_,
+                              RateSchedule::Create(learner->optimizer_.get(), config, steps_per_epoch));
     return learner;
   }
   Learner(const Learner&) = delete;
@@ -83,7 +84,7 @@ class Learner {
   absl::Status KeepIn(elastic::World& world) {
     LOCKSTEP_RETURN_IF_ERROR(world.Keep("net", *net_));
     LOCKSTEP_RETURN_IF_ERROR(world.Keep("optimizer", *optimizer_));
-    LOCKSTEP_RETURN_IF_ERROR(world.Keep("scheduler", *scheduler_));
+    LOCKSTEP_RETURN_IF_ERROR(world.Keep("scheduler", *rates_));
     if (scaler_) LOCKSTEP_RETURN_IF_ERROR(world.Keep("scaler", *scaler_));
     if (!average_) return absl::OkStatus();
     // The average is not kept as a module, whose buffers the ranks exchange in each step: its buffers are equal.
@@ -159,11 +160,12 @@ class Learner {
       LOCKSTEP_RETURN_IF_ERROR(scaler_->Step(*optimizer_).status());
       LOCKSTEP_RETURN_IF_ERROR(scaler_->Update());
     }
-    return TorchStatus("", [&] {
+    LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
       if (!scaler_) optimizer_->step();
       optimizer_->zero_grad();
       if (average_) average_->UpdateParameters(*net_);
-    });
+    }));
+    return rates_->EndStep();
   }
 
   // Gives every rank rank 0's BatchNorm statistics, which are also those in a checkpoint; after a step each rank has
@@ -184,9 +186,8 @@ class Learner {
     });
   }
 
-  // Sets the next epoch's learning rate.
-  void EndEpoch() { scheduler_->Step(); }
-  double lr() const { return scheduler_->GetLastLr()[0]; }
+  // The learning rate. StepOptimizer() ends its steps, and the caller its epochs.
+  RateSchedule& rates() { return *rates_; }
 
   models::ImageClassifier& net() { return net_; }
   c10::Device device() const { return device_; }
@@ -204,7 +205,7 @@ class Learner {
   absl::StatusOr<std::vector<checkpoint::Value::Entry>> State() const {
     LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer, checkpoint::OptimizerStateDict(*optimizer_));
     std::vector<Value::Entry> entries = {
-        {"state_dict", checkpoint::StateDict(*net_)}, {"optimizer", optimizer}, {"scheduler", scheduler_->StateDict()}};
+        {"state_dict", checkpoint::StateDict(*net_)}, {"optimizer", optimizer}, {"scheduler", rates_->StateDict()}};
     if (scaler_) entries.push_back({"scaler", ToValue(scaler_->State())});
     if (average_) entries.push_back({"model_ema", checkpoint::StateDict(*average_->module())});
     const bool buckets_matter = ddp_ && config_.virtual_ranks == 0;
@@ -220,7 +221,7 @@ class Learner {
     LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer, checkpoint::GetDict(file, "optimizer"));
     LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(*optimizer_, optimizer));
     LOCKSTEP_ASSIGN_OR_RETURN(const Value scheduler, checkpoint::GetDict(file, "scheduler"));
-    LOCKSTEP_RETURN_IF_ERROR(scheduler_->LoadStateDict(scheduler));
+    LOCKSTEP_RETURN_IF_ERROR(rates_->LoadStateDict(scheduler));
     const Value* const scaler = file.Find("scaler");
     if (!scaler || !scaler_) return absl::OkStatus();
     LOCKSTEP_ASSIGN_OR_RETURN(const ddp::GradScalerState state, ddp::ToGradScalerState(*scaler));
@@ -241,7 +242,6 @@ class Learner {
 
  private:
   using Value = checkpoint::Value;
-  using LRScheduler = checkpoint::LRScheduler;
 
   Learner(const TrainConfig& config, c10::Device device) : config_(config), device_(device) {}
 
@@ -276,15 +276,6 @@ class Learner {
 
   models::ImageClassifier evaluated() const {
     return average_ ? models::ImageClassifier(average_->module<models::ImageClassifierImpl>()) : net_;
-  }
-
-  // Warm-up begins at a hundredth of the rate, as torchvision's reference training does.
-  static absl::StatusOr<LRScheduler> MakeScheduler(torch::optim::Optimizer* optimizer, const TrainConfig& config) {
-    checkpoint::Schedule schedule = checkpoint::StepLR{/*step_size=*/30};
-    if (config.schedule == "cosine") schedule = checkpoint::CosineAnnealingLR{config.epochs - config.warmup_epochs};
-    if (config.warmup_epochs == 0) return LRScheduler::Create(optimizer, schedule);
-    const checkpoint::LinearLR warmup = {0.01, 1, config.warmup_epochs};
-    return LRScheduler::Create(optimizer, checkpoint::SequentialLR{{warmup, schedule}, {config.warmup_epochs}});
   }
 
   // Without a group this rank is the only one.
@@ -328,7 +319,7 @@ class Learner {
   const c10::Device device_;
   models::ImageClassifier net_{nullptr};
   std::unique_ptr<torch::optim::SGD> optimizer_;
-  std::optional<LRScheduler> scheduler_;
+  std::optional<RateSchedule> rates_;
   std::optional<ddp::GradScaler> scaler_;
   std::shared_ptr<optim::AveragedModel> average_;  // null without --ema-decay
   bool average_is_restored_ = false;

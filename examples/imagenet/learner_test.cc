@@ -25,7 +25,8 @@ constexpr int64_t kClasses = 5;
 
 std::unique_ptr<Learner> Make(const TrainConfig& config, ProcessGroup* group = nullptr) {
   torch::manual_seed(1);
-  absl::StatusOr<std::unique_ptr<Learner>> learner = Learner::Create(config, kClasses, c10::kCPU);
+  absl::StatusOr<std::unique_ptr<Learner>> learner =
+      Learner::Create(config, kClasses, /*steps_per_epoch=*/10, c10::kCPU);
   EXPECT_TRUE(learner.ok()) << learner.status();
   EXPECT_TRUE((*learner)->Distribute(group).ok());
   EXPECT_TRUE((*learner)->Begin().ok());
@@ -139,12 +140,12 @@ TEST(Learner, StateGoesOnToTheSameBits) {
   config.warmup_epochs = 2;
   const auto first = Make(config);
   EXPECT_TRUE(Step(*first, {Images(1)}).ok());
-  first->EndEpoch();
+  first->rates().EndEpoch(/*acc1=*/50);
   const auto state = first->State();
   ASSERT_TRUE(state.ok());
   const auto second = Make(config);
   EXPECT_TRUE(second->Restore(checkpoint::Value::Dict(*state)).ok());
-  EXPECT_EQ(second->lr(), first->lr());
+  EXPECT_EQ(second->rates().lr(), first->rates().lr());
   for (Learner* learner : {first.get(), second.get()}) EXPECT_TRUE(Step(*learner, {Images(2)}).ok());
   EXPECT_EQ(MaxDifference(Copy(*first), Copy(*second)), 0);
   EXPECT_EQ(first->Evaluate(Images(3))->loss, second->Evaluate(Images(3))->loss);
@@ -178,23 +179,6 @@ TEST(Learner, TheAverageIsWhatIsEvaluated) {
   EXPECT_GT(std::abs(plain->Evaluate(Images(3))->loss - before), 1e-2);
 }
 
-TEST(Learner, TheLearningRateWarmsUpAndFallsToATenthAfter30EpochsOrAlongACosine) {
-  TrainConfig config;
-  const auto rate_after = [&](int epochs) {
-    const auto learner = Make(config);
-    for (int epoch = 0; epoch < epochs; ++epoch) learner->EndEpoch();
-    return learner->lr();
-  };
-  EXPECT_EQ(rate_after(29), 0.1);
-  EXPECT_NEAR(rate_after(30), 0.01, 1e-15);
-  config.schedule = "cosine";
-  EXPECT_NEAR(rate_after(45), 0.05, 1e-12);
-  config.warmup_epochs = 10;
-  EXPECT_NEAR(rate_after(0), 0.001, 1e-15);
-  EXPECT_NEAR(rate_after(10), 0.1, 1e-15);
-  EXPECT_NEAR(rate_after(50), 0.05, 1e-12);
-}
-
 TEST(Learner, OneDnnsLayoutHasTheSameLossesInOtherBits) {
   TrainConfig config;
   const auto plain = Make(config);
@@ -213,10 +197,11 @@ TEST(Learner, OneDnnsLayoutHasTheSameLossesInOtherBits) {
 TEST(Learner, WhatTheDeviceCannotDoIsRefused) {
   TrainConfig config;
   config.mkldnn = true;
-  EXPECT_EQ(Learner::Create(config, kClasses, c10::kCUDA).status().message(), "--mkldnn is for the CPU");
+  EXPECT_EQ(Learner::Create(config, kClasses, /*steps_per_epoch=*/10, c10::kCUDA).status().message(),
+            "--mkldnn is for the CPU");
   config.mkldnn = false;
   config.amp = "fp16";
-  EXPECT_EQ(Learner::Create(config, kClasses, c10::kCPU).status().message(),
+  EXPECT_EQ(Learner::Create(config, kClasses, /*steps_per_epoch=*/10, c10::kCPU).status().message(),
             "--amp=fp16 needs a GPU; on the CPU there is --amp=bf16");
 }
 

@@ -47,9 +47,10 @@ constexpr char kResumable[] = "stopped by a signal; go on with --resume=auto";
 constexpr absl::Duration kLeaveTimeout = absl::Minutes(2);
 
 // Lists the images, makes the model, and makes `world` keep the state, so `world` must not outlive it.
-// `shows_progress`: whether this rank prints its progress. Returns the errors of Input and Learner.
+// Rank 0 prints its progress. The schedule has the length for the ranks of `place`. Returns the errors of Input and Learner.
 absl::StatusOr<std::unique_ptr<RunState>> MakeState(const TrainConfig& config, elastic::World& world,
-                                                    bool shows_progress, c10::Device device) {
+                                                    const Place& place) {
+  const bool shows_progress = place.rank == 0;
   std::optional<Progress> progress;
   if (shows_progress) progress.emplace("train");
   if (shows_progress && !config.dummy) {
@@ -60,9 +61,11 @@ absl::StatusOr<std::unique_ptr<RunState>> MakeState(const TrainConfig& config, e
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Input> input, Input::Create(config));
   if (config.seed) torch::manual_seed(static_cast<uint64_t>(*config.seed));
   if (progress) progress->Doing("making the model");
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Learner> learner,
-                            Learner::Create(config, input->images.num_classes, device));
-  for (int64_t epoch = 0; epoch < config.start_epoch; ++epoch) learner->EndEpoch();  // a resumed run has its own rate
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<Learner> learner,
+      Learner::Create(config, input->images.num_classes, input->StepsPerEpoch(place), place.device));
+  for (int64_t epoch = 0; epoch < config.start_epoch; ++epoch)
+    LOCKSTEP_RETURN_IF_ERROR(learner->rates().SkipEpoch());  // a resumed run has its own rate
   std::unique_ptr<RunState> state(new RunState{config, world, std::move(input), std::move(learner)});
   state->epoch_sums = PassMeters(std::max(config.virtual_ranks, 1)).TakeSums();
   LOCKSTEP_RETURN_IF_ERROR(state->learner->KeepIn(world));
@@ -284,7 +287,7 @@ class Run {
       ++progress.epoch;
       progress.acc1 = meters.top1.average();
       progress.best_acc1 = std::max(*progress.acc1, progress.best_acc1);
-      state_.learner->EndEpoch();
+      state_.learner->rates().EndEpoch(meters.top1.average());
       sampler.set_epoch(progress.epoch);
       progress.place = sampler.State(0);
       progress.is_reported = progress.is_saved = false;
@@ -308,7 +311,7 @@ class Run {
             .batches = first_batch_ + pass_batches_,
             .step = epoch * state_.input->BatchesPerEpoch() + batch,
             .shares = state_.input->parts,
-            .lr = state_.learner->lr()};
+            .lr = state_.learner->rates().lr()};
   }
 
   RunState& state_;
@@ -346,7 +349,7 @@ absl::Status Train(const TrainConfig& config, const elastic::Options& options, c
   of_world.leave_timeout = std::min(kLeaveTimeout, of_world.timeout);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<elastic::World> world, elastic::World::Join(of_world));
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { SetUpDevice(config, device); }));
-  LOCKSTEP_ASSIGN_OR_RETURN(state, MakeState(config, *world, /*shows_progress=*/rank == 0, device));
+  LOCKSTEP_ASSIGN_OR_RETURN(state, MakeState(config, *world, place));
   bool stops = false;
   absl::Status status = world->Run([&](comm::ProcessGroup* group) {
     const absl::Status trained = Run(*state, group).Start();

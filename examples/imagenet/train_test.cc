@@ -255,6 +255,24 @@ TEST(Train, OptionsTrainTogether) {
   EXPECT_TRUE(trace.is_array() && trace.size() > 100);
 }
 
+// The average of weights and a schedule of steps go on from the middle of an epoch too.
+TEST(Train, AWarmupOfStepsGoesOnInMidEpochToTheSameBits) {
+  const std::string whole = NewFolder(), parts = NewFolder();
+  const Words flags = {"--epochs=1", "--schedule=polynomial", "--warmup-steps=4", "--ema-decay=0.9",
+                       "--checkpoint-every=5"};
+  int code;
+  std::string output = RunProgram(Train(Small(whole) + flags), &code);
+  ASSERT_EQ(code, 0) << output;
+  const auto steps = Events(whole, "step");
+  ASSERT_EQ(steps.size(), 10);
+  EXPECT_NEAR(steps[0]["lr"].get<double>(), 0.01 * 0.01, 1e-12);
+  EXPECT_NEAR(steps[4]["lr"].get<double>(), 0.01, 1e-12);
+  EXPECT_NEAR(steps[7]["lr"].get<double>(), 0.01 / 4, 1e-12);
+  output = RunProgram(Train(Small(parts) + flags + Words{"--resume=" + CheckpointOf(whole, 5)}), &code);
+  ASSERT_EQ(code, 0) << output;
+  EXPECT_TRUE(checkpoint::Identical(Loaded(CheckpointOf(whole, 10)), Loaded(CheckpointOf(parts, 10))));
+}
+
 TEST(Train, LearnsToTellTheImagesOfTwoFoldersApartAndNamesOneThatIsDamaged) {
   const std::string data = NewFolder(), folder = NewFolder();
   WriteStripedImages(data + "train", 24);
@@ -370,6 +388,12 @@ TEST(Train, BadFlagsAreNamed) {
   ExpectError({"a", "b"}, "train: unexpected argument \"b\"", 2);
   ExpectError({"--dummy", "-a", "resnet19"}, "train: --arch=resnet19: expected one of resnet18, ");
   ExpectError({"--dummy", "--amp=int8"}, "train: --amp=int8: expected bf16 or fp16");
+  ExpectError(
+      {"--dummy", "--schedule=square"},
+      "train: --schedule=square: expected step, cosine, linear, polynomial, warm_restarts, one_cycle or plateau");
+  ExpectError({"--dummy", "--epochs=1", "--dummy-train-images=40", "-b4", "--warmup-steps=10",
+               "--checkpoint-dir=" + NewFolder()},
+              "train: --warmup-steps=10: expected less than the 10 steps of the run");
   ExpectError({"--dummy", "--seed=x"}, "train: --seed=x: expected a whole number");
   ExpectError({"--dummy", "--world-size=0"}, "train: --world-size=0: expected 1 or more");
   ExpectError({"--dummy", "--dist-timeout=inf"}, "train: --dist-timeout=inf: expected a positive number of seconds");
