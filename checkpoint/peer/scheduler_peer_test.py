@@ -15,7 +15,7 @@ PROGRAM = os.path.abspath(sys.argv.pop(1))
 STEPS = 210
 SWITCHES = (3, 120)
 LRS = (0.1, 0.0123, 3.0)
-RANDOM_CASES = 150
+RANDOM_CASES = 100
 
 COSINE = {"type": "CosineAnnealingLR", "T_max": 195, "eta_min": 1e-5}
 SHORT_COSINE = {"type": "CosineAnnealingLR", "T_max": 17, "eta_min": 0.0}
@@ -317,7 +317,9 @@ class SchedulerPeerTest(unittest.TestCase):
         self.assertEqual(repr(checkpoint["scheduler"]), repr(expected["scheduler"]))
         if CASES[name]["optimizer"] == "SGD":
             for parameter, tensor in expected["state_dict"].items():
-                self.assertTrue(torch.equal(checkpoint["state_dict"][parameter], tensor))
+                # A rate that grows without bound leaves a NaN.
+                found = checkpoint["state_dict"][parameter]
+                self.assertTrue(torch.allclose(found, tensor, rtol=0, atol=0, equal_nan=True), parameter)
 
     def test_rates_and_state_are_equal(self):
         for name in CASES:
