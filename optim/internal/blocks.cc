@@ -1,0 +1,143 @@
+#include "lockstep/optim/internal/blocks.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "lockstep/optim/internal/root.h"
+
+namespace lockstep::optim::internal {
+namespace {
+
+// Elements that are worth a thread, as in ATen.
+constexpr int64_t kGrain = 32768;
+
+// Runs programs on a thread, with memory for their temporary tensors.
+template <typename T>
+class BlockRunner {
+ public:
+  explicit BlockRunner(Instructions instructions) : instructions_(instructions) {}
+
+  // Runs the program on elements from `begin` to `end`, block by block.
+  void Run(const Task& task, int64_t begin, int64_t end) {
+    Prepare(task, begin);
+    for (; begin < end; begin += kBlock) RunBlock(task.program, std::min(kBlock, end - begin));
+  }
+
+ private:
+  void Prepare(const Task& task, int64_t begin) {
+    const size_t temporaries = task.program.registers() - task.registers.size();
+    if (temporaries_.size() < temporaries * kBlock) temporaries_.resize(temporaries * kBlock);
+    tensors_ = task.registers.size();
+    data_.clear();
+    for (const at::Tensor& tensor : task.registers)
+      data_.push_back(tensor.defined() ? static_cast<T*>(tensor.data_ptr()) + begin : nullptr);
+    for (size_t i = 0; i < temporaries; ++i) data_.push_back(temporaries_.data() + i * kBlock);
+  }
+
+  void RunBlock(const Program& program, int64_t n) {
+    const size_t count = program.instructions().size();
+    for (size_t k = 0; k < count; ++k) {
+      const Instruction& i = program.instructions()[k];
+      for (size_t r = 0; r < tensors_; ++r) Prefetch(data_[r] + n, k, count);
+      const Op op = i.op == Op::kSqrt ? Op::kClone : i.op;
+      KernelFor<T>(op, instructions_)(data_[i.to], data_[i.a], data_[i.b], data_[i.c], static_cast<T>(i.scalar), n);
+      if (i.op == Op::kSqrt) Root(data_[i.to], n);
+    }
+    for (size_t i = 0; i < tensors_; ++i) data_[i] += n;
+  }
+
+  // Fetches a part of the next block, while the processor computes.
+  static void Prefetch(const T* block, size_t part, size_t parts) {
+    if (!block) return;
+    const char* bytes = reinterpret_cast<const char*>(block);
+    const size_t size = kBlock * sizeof(T);
+    for (size_t at = size * part / parts & ~size_t{63}; at < size * (part + 1) / parts; at += 64)
+      __builtin_prefetch(bytes + at, 1, 2);
+  }
+
+  const Instructions instructions_;
+  std::vector<T> temporaries_;
+  size_t tensors_ = 0;
+  std::vector<T*> data_;  // by register
+};
+
+// A cloned tensor of the state is the only one that may be undefined.
+void DefineClones(Task& task) {
+  for (const Instruction& i : task.program.instructions()) {
+    if (i.op == Op::kClone && i.to < task.registers.size() && !task.registers[i.to].defined())
+      task.registers[i.to] = at::empty_like(task.registers[kGradient]);
+  }
+}
+
+// As ATen's operators do, so that autograd sees that a tensor has changed.
+void BumpVersions(const Task& task) {
+  for (const Instruction& i : task.program.instructions()) {
+    if (i.to < task.registers.size()) task.registers[i.to].unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+// Runs what lies between `begin` and `end` when all tensors stand one after another. `ends` has their ends.
+void RunBetween(const std::vector<Task*>& tasks, const std::vector<int64_t>& ends, Instructions instructions,
+                int64_t begin, int64_t end) {
+  BlockRunner<float> floats(instructions);
+  BlockRunner<double> doubles(instructions);
+  for (size_t i = std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin(); begin < end; ++i) {
+    const int64_t first = i == 0 ? 0 : ends[i - 1], last = std::min(end, ends[i]);
+    if (tasks[i]->registers[kParameter].scalar_type() == at::kFloat) {
+      floats.Run(*tasks[i], begin - first, last - first);
+    } else {
+      doubles.Run(*tasks[i], begin - first, last - first);
+    }
+    begin = last;
+  }
+}
+
+}  // namespace
+
+bool FitsBlocks(const Task& task) {
+  const at::Tensor& parameter = task.registers[kParameter];
+  if (!parameter.is_cpu() || parameter.layout() != at::kStrided || !parameter.is_non_overlapping_and_dense() ||
+      (parameter.scalar_type() != at::kFloat && parameter.scalar_type() != at::kDouble)) {
+    return false;
+  }
+  // A count of steps is no operand.
+  return std::all_of(task.registers.begin(), task.registers.end(), [&](const at::Tensor& tensor) {
+    const bool counter = &tensor == &task.registers[kState] && tensor.defined() && tensor.dim() == 0;
+    return !tensor.defined() || counter ||
+           (tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_neg() &&
+            tensor.scalar_type() == parameter.scalar_type() && tensor.sizes() == parameter.sizes() &&
+            tensor.strides() == parameter.strides());
+  });
+}
+
+void RunBlocks(const std::vector<Task*>& tasks, Instructions instructions) {
+  std::vector<int64_t> ends;
+  int64_t total = 0;
+  for (Task* task : tasks) {
+    DefineClones(*task);
+    ends.push_back(total += task->registers[kParameter].numel());
+  }
+  at::parallel_for(0, total, kGrain,
+                   [&](int64_t begin, int64_t end) { RunBetween(tasks, ends, instructions, begin, end); });
+  for (const Task* task : tasks) BumpVersions(*task);
+}
+
+void Run(std::vector<Task>& tasks, bool foreach) {
+  std::vector<Task*> blocks, together;
+  for (Task& task : tasks) {
+    if (FitsBlocks(task)) {
+      blocks.push_back(&task);
+    } else if (foreach && task.registers[kGradient].layout() == at::kStrided) {
+      together.push_back(&task);
+    } else {
+      RunAten(task);
+    }
+  }
+  RunBlocks(blocks);
+  RunForeach(together);
+}
+
+}  // namespace lockstep::optim::internal

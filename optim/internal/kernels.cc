@@ -1,0 +1,120 @@
+#include "lockstep/optim/internal/kernels.h"
+
+// GCC and clang vectorize the loops for each of these.
+#if defined(__x86_64__)
+#define LOCKSTEP_AVX2 __attribute__((target("avx2,fma")))
+#define LOCKSTEP_AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")))
+#endif
+#if defined(__clang__)
+#define LOCKSTEP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define LOCKSTEP_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+#define LOCKSTEP_INLINE inline __attribute__((always_inline))
+
+namespace lockstep::optim::internal {
+namespace {
+
+LOCKSTEP_INLINE float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+LOCKSTEP_INLINE double Fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+// Rounds as ATen's CPU operators, which use fused multiply-adds where written so here.
+template <Op kOp, typename T>
+LOCKSTEP_INLINE T Apply(T a, T b, T c, T s) {
+  if constexpr (kOp == Op::kNeg) return -a;
+  if constexpr (kOp == Op::kClone) return a;
+  if constexpr (kOp == Op::kMul) return a * b;
+  if constexpr (kOp == Op::kMulScalar) return a * s;
+  if constexpr (kOp == Op::kAdd) return Fma(b, s, a);
+  if constexpr (kOp == Op::kAddScalar) return a + s;
+  if constexpr (kOp == Op::kDiv) return a / b;
+  if constexpr (kOp == Op::kDivScalar) return a / s;
+  if constexpr (kOp == Op::kMaximum) return a != a || a > b ? a : b;
+  if constexpr (kOp == Op::kLerp) return s > T(-0.5) && s < T(0.5) ? Fma(s, b - a, a) : Fma(s - T(1), b - a, b);
+  if constexpr (kOp == Op::kAddcmul) return Fma(s * b, c, a);
+  if constexpr (kOp == Op::kAddcdiv) return a + s * b / c;
+}
+
+template <Op kOp, typename T>
+LOCKSTEP_INLINE void Loop(T* to, const T* a, const T* b, const T* c, T s, int64_t n) {
+  LOCKSTEP_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) to[i] = Apply<kOp>(a[i], b[i], c[i], s);
+}
+
+template <Op kOp, typename T>
+void Default(T* to, const T* a, const T* b, const T* c, T s, int64_t n) {
+  Loop<kOp>(to, a, b, c, s, n);
+}
+
+#if defined(__x86_64__)
+template <Op kOp, typename T>
+LOCKSTEP_AVX2 void Avx2(T* to, const T* a, const T* b, const T* c, T s, int64_t n) {
+  Loop<kOp>(to, a, b, c, s, n);
+}
+
+template <Op kOp, typename T>
+LOCKSTEP_AVX512 void Avx512(T* to, const T* a, const T* b, const T* c, T s, int64_t n) {
+  Loop<kOp>(to, a, b, c, s, n);
+}
+#endif
+
+template <Op kOp, typename T>
+Kernel<T> KernelOf(Instructions instructions) {
+#if defined(__x86_64__)
+  if (instructions == Instructions::kAvx512) return Avx512<kOp, T>;
+  if (instructions == Instructions::kAvx2) return Avx2<kOp, T>;
+#endif
+  return Default<kOp, T>;
+}
+
+}  // namespace
+
+Instructions WidestInstructions() {
+#if defined(__x86_64__)
+  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  static const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+  if (avx512) return Instructions::kAvx512;
+  if (avx2) return Instructions::kAvx2;
+#endif
+  return Instructions::kDefault;
+}
+
+template <typename T>
+Kernel<T> KernelFor(Op op, Instructions instructions) {
+  switch (op) {
+    case Op::kNeg:
+      return KernelOf<Op::kNeg, T>(instructions);
+    case Op::kClone:
+      return KernelOf<Op::kClone, T>(instructions);
+    case Op::kMul:
+      return KernelOf<Op::kMul, T>(instructions);
+    case Op::kMulScalar:
+      return KernelOf<Op::kMulScalar, T>(instructions);
+    case Op::kAdd:
+      return KernelOf<Op::kAdd, T>(instructions);
+    case Op::kAddScalar:
+      return KernelOf<Op::kAddScalar, T>(instructions);
+    case Op::kDiv:
+      return KernelOf<Op::kDiv, T>(instructions);
+    case Op::kDivScalar:
+      return KernelOf<Op::kDivScalar, T>(instructions);
+    case Op::kAsReal:
+    case Op::kSqrt:
+      break;
+    case Op::kMaximum:
+      return KernelOf<Op::kMaximum, T>(instructions);
+    case Op::kLerp:
+      return KernelOf<Op::kLerp, T>(instructions);
+    case Op::kAddcmul:
+      return KernelOf<Op::kAddcmul, T>(instructions);
+    case Op::kAddcdiv:
+      return KernelOf<Op::kAddcdiv, T>(instructions);
+  }
+  return nullptr;
+}
+
+template Kernel<float> KernelFor(Op op, Instructions instructions);
+template Kernel<double> KernelFor(Op op, Instructions instructions);
+
+}  // namespace lockstep::optim::internal
