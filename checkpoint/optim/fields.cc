@@ -15,6 +15,14 @@ absl::StatusOr<double> GetNumber(const Value& value, const KeyPath& path) {
   return TorchStatusOr(path.ToString(), [&] { return found.tensor().item<double>(); });
 }
 
+absl::Status TwoNumbers(const Value& found, double& first, double& second) {
+  if (found.is_dict() || found.size() != 2)
+    return absl::InvalidArgumentError(absl::StrCat("expected two numbers, found ", found.type_name()));
+  LOCKSTEP_ASSIGN_OR_RETURN(first, GetNumber(found, {0}));
+  LOCKSTEP_ASSIGN_OR_RETURN(second, GetNumber(found, {1}));
+  return absl::OkStatus();
+}
+
 absl::Status InvalidIfMissing(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::InvalidArgumentError(status.message()) : status;
 }

@@ -73,6 +73,9 @@ class Fields {
 // A float, an int, or a tensor of one number.
 absl::StatusOr<double> GetNumber(const Value& value, const KeyPath& path);
 
+// Sets both to a sequence of two numbers.
+absl::Status TwoNumbers(const Value& found, double& first, double& second);
+
 // Returns `status`, with InvalidArgument instead of NotFound: in a dict that is loaded as a whole, a missing key is a
 // mistake.
 absl::Status InvalidIfMissing(const absl::Status& status);

@@ -25,8 +25,8 @@ using torch::optim::OptimizerOptions;
 using torch::optim::OptimizerParamGroup;
 using torch::optim::OptimizerParamState;
 
-absl::StatusOr<const OptimizerKind*> KindOf(const Optimizer& optimizer) {
-  if (const OptimizerKind* kind = optim::FindOptimizerKind(optimizer)) return kind;
+absl::StatusOr<OptimizerKind> KindOf(const Optimizer& optimizer) {
+  if (const auto kind = optim::FindOptimizerKind(optimizer)) return *kind;
   return absl::UnimplementedError(absl::StrCat("the state of a ", c10::demangle(typeid(optimizer).name()),
                                                " is not supported; that of ", optim::OptimizerKindNames(), " is"));
 }
@@ -83,14 +83,14 @@ absl::Status PlanParameter(const OptimizerKind& kind, const Value& states, const
   if (!given->is_dict())
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected dict, found ", given->type_name()));
   Fields reader(*given);
-  std::unique_ptr<OptimizerParamState> state = kind.new_state();
+  std::unique_ptr<OptimizerParamState> state = kind.new_state(owner);
   kind.describe_state(reader, *state, owner);
   LOCKSTEP_RETURN_IF_ERROR(Annotate(reader.status(), path));
   plan.states.emplace_back(owner.parameter, std::move(state));
   return absl::OkStatus();
 }
 
-absl::Status PlanGroup(const OptimizerKind& kind, const Value& group, const Value& states,
+absl::Status PlanGroup(const OptimizerKind& kind, const Optimizer& optimizer, const Value& group, const Value& states,
                        const OptimizerParamGroup& target, bool copy, Plan& plan) {
   std::unique_ptr<OptimizerOptions> options = target.options().clone();
   Fields reader(group);
@@ -102,7 +102,7 @@ absl::Status PlanGroup(const OptimizerKind& kind, const Value& group, const Valu
         absl::StrCat("[\"params\"]: ", numbers.size(), " parameters, the optimizer has ", target.params().size()));
   }
   for (size_t i = 0; i < numbers.size(); ++i) {
-    const StateOwner owner{target.params()[i], target.params(), *options, copy};
+    const StateOwner owner{target.params()[i], target.params(), *options, optimizer, copy};
     LOCKSTEP_RETURN_IF_ERROR(PlanParameter(kind, states, numbers[i], owner, plan));
   }
   plan.options.push_back(std::move(options));
@@ -119,8 +119,9 @@ absl::StatusOr<Plan> MakePlan(const OptimizerKind& kind, const Optimizer& optimi
   }
   Plan plan;
   for (size_t i = 0; i < groups.size(); ++i) {
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(PlanGroup(kind, groups[i], states, optimizer.param_groups()[i], copy, plan),
-                                      KeyPath({"param_groups", i}).ToString()));
+    LOCKSTEP_RETURN_IF_ERROR(
+        Annotate(PlanGroup(kind, optimizer, groups[i], states, optimizer.param_groups()[i], copy, plan),
+                 KeyPath({"param_groups", i}).ToString()));
   }
   return plan;
 }
@@ -137,27 +138,28 @@ void Apply(const OptimizerKind& kind, Plan plan, Optimizer& optimizer) {
 }  // namespace
 
 absl::StatusOr<Value> OptimizerStateDict(const Optimizer& optimizer) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const OptimizerKind* kind, KindOf(optimizer));
+  LOCKSTEP_ASSIGN_OR_RETURN(const OptimizerKind kind, KindOf(optimizer));
   Numbering numbering;
   Value states = Value::Dict();
   Value groups = Value::List();
   for (const OptimizerParamGroup& group : optimizer.param_groups()) {
-    groups.Append(GroupToValue(*kind, group, numbering));
+    groups.Append(GroupToValue(kind, group, numbering));
     for (const at::Tensor& parameter : group.params()) {
       const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
       if (state == optimizer.state().end()) continue;
-      const StateOwner owner{parameter, group.params(), group.options()};
-      states.Set(numbering.NumberOf(parameter), StateToValue(*kind, *state->second, owner));
+      const StateOwner owner{parameter, group.params(), group.options(), optimizer};
+      const Value value = StateToValue(kind, *state->second, owner);
+      if (value.size() > 0) states.Set(numbering.NumberOf(parameter), value);
     }
   }
   return Value::Dict({{"state", states}, {"param_groups", groups}});
 }
 
 absl::Status LoadOptimizerStateDict(Optimizer& optimizer, const Value& state_dict, bool copy) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const OptimizerKind* kind, KindOf(optimizer));
-  auto plan = MakePlan(*kind, optimizer, state_dict, copy);
+  LOCKSTEP_ASSIGN_OR_RETURN(const OptimizerKind kind, KindOf(optimizer));
+  auto plan = MakePlan(kind, optimizer, state_dict, copy);
   if (!plan.ok()) return optim::InvalidIfMissing(plan.status());
-  Apply(*kind, *std::move(plan), optimizer);
+  Apply(kind, *std::move(plan), optimizer);
   return absl::OkStatus();
 }
 

@@ -6,7 +6,8 @@
 //   ...
 //   LOCKSTEP_RETURN_IF_ERROR(LoadOptimizerStateDict(adam, *checkpoint.Find("optimizer")));
 //
-// Supported are torch::optim::SGD, Adam, AdamW, Adagrad, RMSprop and LBFGS, and classes derived from them. Other types
+// Supported are the optimizers of lockstep::optim, which continue Python's bit-identically in every mode. Also
+// torch::optim::SGD, Adam, AdamW, Adagrad, RMSprop and LBFGS, and classes derived from them. Other types
 // are Unimplemented, and the error names the type. After loading, training continues bit-identically: in C++ always,
 // and between Python and C++ for SGD, Adagrad, LBFGS and RMSprop. Adam, AdamW and centered RMSprop round differently
 // (Python interpolates their averages, C++ multiplies and adds): ten steps after the switch, parameters differ by at

@@ -42,18 +42,6 @@ using torch::optim::SGD;
 using torch::optim::SGDOptions;
 using torch::optim::SGDParamState;
 
-absl::StatusOr<at::Tensor> TensorFor(const StateOwner& owner, const Value& value, at::IntArrayRef sizes) {
-  if (!value.is_tensor()) return absl::InvalidArgumentError(absl::StrCat("expected Tensor, found ", value.type_name()));
-  if (value.tensor().sizes() != sizes) {
-    return absl::InvalidArgumentError(absl::StrCat("expected shape [", absl::StrJoin(sizes, ", "), "], found [",
-                                                   absl::StrJoin(value.tensor().sizes(), ", "), "]"));
-  }
-  return TorchStatusOr("copy", [&] {
-    return value.tensor().detach().to(owner.parameter.options().requires_grad(false), /*non_blocking=*/false,
-                                      owner.copy);
-  });
-}
-
 // None if the tensor is undefined.
 Value Detached(const at::Tensor& tensor) { return tensor.defined() ? Value(tensor.detach()) : Value(); }
 
@@ -122,13 +110,8 @@ void Describe(Fields& fields, SGDParamState& state, const SGDOptions&, const Sta
 void Betas(Fields& fields, std::tuple<double, double>& betas) {
   double& first = std::get<0>(betas);
   double& second = std::get<1>(betas);
-  fields.Field("betas", Value::Tuple({first, second}), [&](const Value& found) -> absl::Status {
-    if (found.is_dict() || found.size() != 2)
-      return absl::InvalidArgumentError(absl::StrCat("expected two numbers, found ", found.type_name()));
-    LOCKSTEP_ASSIGN_OR_RETURN(first, GetNumber(found, {0}));
-    LOCKSTEP_ASSIGN_OR_RETURN(second, GetNumber(found, {1}));
-    return absl::OkStatus();
-  });
+  fields.Field("betas", Value::Tuple({first, second}),
+               [&](const Value& found) { return TwoNumbers(found, first, second); });
 }
 
 // Adam's and AdamW's options have the same fields.
@@ -299,7 +282,7 @@ constexpr OptimizerKind MakeKind(const char* name, bool state_from_the_start = f
           [](OptimizerOptions& to, const OptimizerOptions& from) {
             static_cast<Options&>(to) = static_cast<const Options&>(from);
           },
-          []() -> std::unique_ptr<OptimizerParamState> { return std::make_unique<State>(); },
+          [](const StateOwner&) -> std::unique_ptr<OptimizerParamState> { return std::make_unique<State>(); },
           [](Fields& fields, OptimizerParamState& state, const StateOwner& owner) {
             Describe(fields, static_cast<State&>(state), static_cast<const Options&>(owner.options), owner);
           }};
@@ -316,16 +299,28 @@ constexpr OptimizerKind kKinds[] = {
 
 }  // namespace
 
-const OptimizerKind* FindOptimizerKind(const Optimizer& optimizer) {
-  for (const OptimizerKind& kind : kKinds) {
-    if (kind.is(optimizer)) return &kind;
+absl::StatusOr<at::Tensor> TensorFor(const StateOwner& owner, const Value& value, at::IntArrayRef sizes) {
+  if (!value.is_tensor()) return absl::InvalidArgumentError(absl::StrCat("expected Tensor, found ", value.type_name()));
+  if (value.tensor().sizes() != sizes) {
+    return absl::InvalidArgumentError(absl::StrCat("expected shape [", absl::StrJoin(sizes, ", "), "], found [",
+                                                   absl::StrJoin(value.tensor().sizes(), ", "), "]"));
   }
-  return nullptr;
+  return TorchStatusOr("copy", [&] {
+    return value.tensor().detach().to(owner.parameter.options().requires_grad(false), /*non_blocking=*/false,
+                                      owner.copy);
+  });
+}
+
+std::optional<OptimizerKind> FindOptimizerKind(const Optimizer& optimizer) {
+  for (const OptimizerKind& kind : kKinds) {
+    if (kind.is(optimizer)) return kind;
+  }
+  return LockstepOptimizerKind(optimizer);
 }
 
 std::string OptimizerKindNames() {
-  return absl::StrJoin(kKinds, ", ",
-                       [](std::string* out, const OptimizerKind& kind) { absl::StrAppend(out, kind.name); });
+  const auto append = [](std::string* out, const OptimizerKind& kind) { absl::StrAppend(out, kind.name); };
+  return absl::StrCat(absl::StrJoin(kKinds, ", ", append), ", lockstep::optim::Optimizer");
 }
 
 }  // namespace lockstep::checkpoint::optim
