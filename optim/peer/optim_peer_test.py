@@ -1,0 +1,222 @@
+"""Random configurations of each optimizer, stepped by Python and by C++: parameters and states have the same bits."""
+
+import copy
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+PROGRAM = os.path.abspath(sys.argv.pop(1))
+CONFIGURATIONS = int(os.environ.get("CONFIGURATIONS", "300"))
+FIRST, STEPS = 11, 30
+FLOATS = [torch.float32, torch.float64, torch.bfloat16]
+COMPLEX = [torch.complex64, torch.complex128]
+
+
+def sgd(pick):
+    momentum = pick(0, 0, 0.9, 0.5)
+    nesterov = momentum > 0 and pick(False, True)
+    return {
+        "momentum": momentum,
+        "dampening": 0 if nesterov else pick(0, 0.3),
+        "weight_decay": pick(0, 1e-2),
+        "nesterov": nesterov,
+        "maximize": pick(False, True),
+    }
+
+
+def adam(pick):
+    return {
+        "betas": pick((0.9, 0.999), (0.8, 0.95), (0.3, 0.4)),
+        "eps": pick(1e-8, 1e-6),
+        "weight_decay": pick(0, 1e-2, 0.1),
+        "amsgrad": pick(False, True),
+        "maximize": pick(False, True),
+    }
+
+
+class Row:
+    """What Python's optimizer takes. `tensor_rate` holds the modes in which the rate may be a tensor."""
+
+    def __init__(self, options, modes=("default", "foreach", "fused"), sparse=False, tensor_rate=("default",)):
+        self.options, self.modes, self.sparse, self.tensor_rate = options, modes, sparse, tensor_rate
+
+
+OPTIMIZERS = {
+    "SGD": Row(sgd, sparse=True, tensor_rate=("default", "foreach", "fused")),
+    "Adam": Row(adam, tensor_rate=("default", "fused")),
+    "AdamW": Row(adam, tensor_rate=("default", "fused")),
+}
+
+
+def make_parameter(chance, dtype, fused):
+    """Empty, without dimensions, longer than a block, transposed, or with gaps between its elements."""
+    shape = chance.choice([(0,), (), (1,), (7,), (5, 9), (33, 3), (2, 3, 4), (1027,), (2, 1025), (16,)])
+    tensor = torch.randn(shape, dtype=dtype)
+    kind = chance.choice(["plain", "plain", "transposed", "gaps"])
+    if tensor.dim() == 2 and kind == "transposed":
+        tensor = tensor.t()
+    if tensor.dim() == 2 and kind == "gaps" and not fused:
+        tensor = torch.randn((shape[0], 2 * shape[1]), dtype=dtype)[:, ::2]
+    return tensor
+
+
+def make_gradient(chance, parameter, sparse):
+    if chance.random() < 0.1:
+        return None
+    if sparse:
+        rows = chance.randint(1, 4)
+        indices = torch.randint(parameter.shape[0], (1, rows))  # some twice
+        values = torch.randn((rows, *parameter.shape[1:]), dtype=parameter.dtype)
+        return {"indices": indices, "values": values, "size": list(parameter.shape)}
+    scale = chance.choice([1, 1, 1e-3, 100])
+    gradient = torch.empty_like(parameter).copy_(torch.randn_like(parameter) * scale)
+    return gradient.contiguous() if chance.random() < 0.1 else gradient
+
+
+def as_tensor(gradient):
+    if isinstance(gradient, dict):
+        return torch.sparse_coo_tensor(gradient["indices"], gradient["values"], gradient["size"])
+    return None if gradient is None else gradient.clone()
+
+
+class Configuration:
+    def __init__(self, number):
+        self.number = number
+        torch.manual_seed(number)
+        chance = random.Random(number)
+
+        def pick(*values):
+            return chance.choice(values)
+
+        self.kind = list(OPTIMIZERS)[number % len(OPTIMIZERS)]
+        row = OPTIMIZERS[self.kind]
+        mode = chance.choice(row.modes)
+        sparse = row.sparse and mode != "fused" and chance.random() < 0.15
+        dtypes = FLOATS if mode == "fused" or sparse or chance.random() < 0.8 else COMPLEX
+        self.options = {**row.options(pick), "lr": pick(1e-3, 0.02, 1)}
+        if mode == "fused" and self.options.get("momentum"):
+            dtypes = FLOATS[:2]  # with bfloat16, two runs in Python differ
+        if sparse:
+            self.options.update(weight_decay=0, momentum=0, nesterov=False)
+        if mode != "default":
+            self.options[mode] = True
+        elif chance.random() < 0.3:
+            self.options["foreach"] = False
+        if mode in row.tensor_rate and chance.random() < 0.2:
+            self.options["lr"] = torch.tensor(float(self.options["lr"]))
+        self.parameters = [
+            torch.randn(6, 3, dtype=pick(*dtypes)) if sparse else make_parameter(chance, pick(*dtypes), mode == "fused")
+            for _ in range(chance.randint(1, 6))
+        ]
+        numbers = list(range(len(self.parameters)))
+        cut = chance.randint(1, len(numbers))
+        self.groups = [part for part in (numbers[:cut], numbers[cut:]) if part]
+        self.rates = [None, pick(None, 5e-3)]
+        self.gradients = [[make_gradient(chance, p, sparse) for p in self.parameters] for _ in range(STEPS)]
+        if mode != "default" and self.options.get("momentum"):
+            # Python's fused SGD cannot step a group in which a buffer is missing, and then rounds `foreach` otherwise.
+            self.gradients[0] = [torch.ones_like(p) for p in self.parameters]
+        self.name = f"{number} {self.kind} {self.options} {[(p.dtype, p.shape) for p in self.parameters]}"
+
+    def begin(self, parameters):
+        groups = []
+        for numbers, rate in zip(self.groups, self.rates):
+            groups.append({"params": [parameters[number] for number in numbers], **({"lr": rate} if rate else {})})
+        return getattr(torch.optim, self.kind)(groups, **copy.deepcopy(self.options))
+
+    def step(self, optimizer, parameters, gradients):
+        for of_step in gradients:
+            for parameter, gradient in zip(parameters, of_step):
+                parameter.grad = as_tensor(gradient)
+            optimizer.step()
+
+    def training(self, name, parameters, optimizer, gradients):
+        return {
+            "name": f"{self.number} {name}",
+            "kind": self.kind,
+            "groups": self.groups,
+            "parameters": copy.deepcopy([parameter.detach() for parameter in parameters]),
+            "gradients": gradients,
+            "optimizer": copy.deepcopy(optimizer.state_dict()),
+        }
+
+    def run(self):
+        """Trains in Python, and yields what C++ is to do: the whole, the first steps, and the rest after Python's."""
+        self.trained = [p.requires_grad_() for p in copy.deepcopy(self.parameters)]
+        self.optimizer = self.begin(self.trained)
+        yield self.training("whole", self.trained, self.optimizer, self.gradients)
+        yield self.training("first", self.trained, self.optimizer, self.gradients[:FIRST])
+        self.step(self.optimizer, self.trained, self.gradients[:FIRST])
+        yield self.training("then", self.trained, self.optimizer, self.gradients[FIRST:])
+        self.step(self.optimizer, self.trained, self.gradients[FIRST:])
+
+    def continue_in_python(self, first):
+        parameters = [tensor.requires_grad_() for tensor in first["parameters"]]
+        optimizer = self.begin(parameters)
+        optimizer.load_state_dict(first["optimizer"])
+        self.step(optimizer, parameters, self.gradients[FIRST:])
+        return {"parameters": [p.detach() for p in parameters], "optimizer": optimizer.state_dict()}
+
+    def expected(self):
+        return {"parameters": [p.detach() for p in self.trained], "optimizer": self.optimizer.state_dict()}
+
+
+def different(found, expected):
+    """The number of bytes that differ, of as many."""
+    a, b = (tensor.contiguous().flatten().view(torch.uint8) for tensor in (found, expected))
+    return f"{(a != b).sum().item()} of {len(a)} bytes"
+
+
+class OptimPeerTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.configurations = [Configuration(number) for number in range(CONFIGURATIONS)]
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        source, result = os.path.join(folder.name, "from.pt"), os.path.join(folder.name, "to.pt")
+        torch.save({"trainings": [t for c in cls.configurations for t in c.run()]}, source)
+        subprocess.run([PROGRAM, source, result], check=True)
+        cls.results = torch.load(result, weights_only=True)
+
+    def assert_same(self, found, expected, where=""):
+        """The same keys in the same order, numbers, and tensors' dtypes, shapes and bits."""
+        if isinstance(expected, torch.Tensor):
+            self.assertEqual((found.dtype, found.shape), (expected.dtype, expected.shape), where)
+            self.assertTrue(different(found, expected).startswith("0 "), f"{where}: {different(found, expected)}")
+        elif isinstance(expected, dict):
+            # Python numbers states by the first step of their parameters.
+            keys = sorted if where == "['optimizer']['state']" else list
+            self.assertEqual(keys(found), keys(expected), where)
+            for key in expected:
+                self.assert_same(found[key], expected[key], f"{where}[{key!r}]")
+        elif isinstance(expected, (list, tuple)):
+            self.assertEqual(len(found), len(expected), where)
+            for i, (a, b) in enumerate(zip(found, expected)):
+                self.assert_same(a, b, f"{where}[{i}]")
+        else:
+            self.assertEqual(found, expected, where)
+
+    def check(self, found_of):
+        for configuration in self.configurations:
+            with self.subTest(configuration.name):
+                self.assert_same(found_of(configuration), configuration.expected())
+
+    def test_the_whole_training_has_pythons_bits(self):
+        self.check(lambda configuration: self.results[f"{configuration.number} whole"])
+
+    def test_training_begun_in_python_goes_on_in_cpp(self):
+        self.check(lambda configuration: self.results[f"{configuration.number} then"])
+
+    def test_training_begun_in_cpp_goes_on_in_python(self):
+        self.check(
+            lambda configuration: configuration.continue_in_python(self.results[f"{configuration.number} first"])
+        )
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,98 @@
+// The C++ side of optim_peer_test.py: optim_program FROM TO
+//
+// FROM is {"trainings": [{"name", "kind", "groups", "parameters", "gradients", "optimizer"}, ...]}. Makes for each an
+// optimizer of `kind`, loads the state "optimizer", takes a step for each list of gradients, and saves {name:
+// {"parameters", "optimizer"}, ...} to TO. A gradient may be None, or {"indices", "values", "size"} if it is sparse.
+
+#include <ATen/ops/sparse_coo_tensor.h>
+
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/optim/optimizer.h"
+#include "lockstep/optim/adam.h"
+#include "lockstep/optim/adamw.h"
+#include "lockstep/optim/sgd.h"
+
+namespace lockstep::optim {
+namespace {
+
+using checkpoint::GetItems;
+using checkpoint::GetString;
+using checkpoint::Value;
+using torch::optim::OptimizerParamGroup;
+using Groups = std::vector<OptimizerParamGroup>;
+
+template <typename T>
+std::unique_ptr<torch::optim::Optimizer> Make(const Groups& groups) {
+  return std::make_unique<T>(groups);
+}
+
+// Every option comes from the loaded state.
+const std::map<std::string, std::unique_ptr<torch::optim::Optimizer> (*)(const Groups&)> kKinds = {
+    {"Adam", Make<Adam>},
+    {"AdamW", Make<AdamW>},
+    {"SGD", Make<SGD>},
+};
+
+at::Tensor Gradient(const Value& value) {
+  if (value.is_none()) return {};
+  if (value.is_tensor()) return value.tensor();
+  std::vector<int64_t> size;
+  for (const Value& length : value.Find("size")->items()) size.push_back(length.int_value());
+  return at::sparse_coo_tensor(value.Find("indices")->tensor(), value.Find("values")->tensor(), size);
+}
+
+absl::StatusOr<Value> Train(const Value& training) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string kind, GetString(training, "kind"));
+  std::vector<at::Tensor> parameters;
+  for (const Value& given : training.Find("parameters")->items())
+    parameters.push_back(given.tensor().detach().set_requires_grad(true));
+  Groups groups;
+  for (const Value& members : training.Find("groups")->items()) {
+    groups.emplace_back(std::vector<at::Tensor>());
+    for (const Value& member : members.items()) groups.back().params().push_back(parameters[member.int_value()]);
+  }
+  const auto optimizer = kKinds.at(kind)(groups);
+  LOCKSTEP_RETURN_IF_ERROR(LoadOptimizerStateDict(*optimizer, *training.Find("optimizer")));
+  for (const Value& gradients : training.Find("gradients")->items()) {
+    for (size_t i = 0; i < parameters.size(); ++i) parameters[i].mutable_grad() = Gradient(gradients.items()[i]);
+    optimizer->step();
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value trained, checkpoint::OptimizerStateDict(*optimizer));
+  Value tensors = Value::List();
+  for (const at::Tensor& parameter : parameters) tensors.Append(parameter.detach());
+  return Value::Dict({{"parameters", tensors}, {"optimizer", trained}});
+}
+
+absl::Status Run(const std::string& from, const std::string& to) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value file, checkpoint::Load(from));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Value> trainings, GetItems(file, "trainings"));
+  Value results = Value::Dict();
+  for (const Value& training : trainings) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string name, GetString(training, "name"));
+    absl::StatusOr<Value> result;
+    LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] { result = Train(training); }));
+    LOCKSTEP_RETURN_IF_ERROR(Annotate(result.status(), name));
+    results.Set(name, *result);
+  }
+  return checkpoint::Save(to, results);
+}
+
+}  // namespace
+}  // namespace lockstep::optim
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const absl::Status status = lockstep::optim::Run(argv[1], argv[2]);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
+}
