@@ -14,6 +14,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/ddp/no_sync.h"
+#include "lockstep/optim/adamw.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -97,6 +98,7 @@ TEST(OverlappedOptimizer, StepsToTheBitAsOneAfterBackwardDoes) {
   ExpectAsAfterBackward<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
   ExpectAsAfterBackward<torch::optim::Adam>(torch::optim::AdamOptions(0.01));
   ExpectAsAfterBackward<torch::optim::AdamW>(torch::optim::AdamWOptions(0.01).amsgrad(true));
+  ExpectAsAfterBackward<optim::AdamW>(optim::AdamWOptions(0.01).amsgrad(true));
   ExpectAsAfterBackward<torch::optim::RMSprop>(torch::optim::RMSpropOptions(0.01));
   ExpectAsAfterBackward<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.1));
 }

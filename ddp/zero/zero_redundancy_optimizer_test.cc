@@ -14,6 +14,7 @@
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/optim/adamw.h"
 
 namespace lockstep::ddp::zero {
 namespace {
@@ -61,6 +62,11 @@ template <>
 struct Settings<torch::optim::AdamW> {
   using Options = torch::optim::AdamWOptions;
   static Options Defaults() { return Options(0.01).weight_decay(0.1); }
+};
+template <>
+struct Settings<optim::AdamW> {
+  using Options = optim::AdamWOptions;
+  static Options Defaults() { return Options(0.01).amsgrad(true); }
 };
 template <>
 struct Settings<torch::optim::RMSprop> {
@@ -121,8 +127,8 @@ void OnRanks(int ranks, const std::function<void(ProcessGroup& group)>& body) {
 
 template <typename Base>
 class ZeroOver : public ::testing::Test {};
-using Bases = ::testing::Types<torch::optim::SGD, torch::optim::Adam, torch::optim::AdamW, torch::optim::RMSprop,
-                               torch::optim::Adagrad>;
+using Bases = ::testing::Types<torch::optim::SGD, torch::optim::Adam, torch::optim::AdamW, optim::AdamW,
+                               torch::optim::RMSprop, torch::optim::Adagrad>;
 TYPED_TEST_SUITE(ZeroOver, Bases);
 
 TYPED_TEST(ZeroOver, StepsLikeThePlainOptimizerToTheBit) {

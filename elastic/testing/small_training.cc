@@ -46,6 +46,7 @@
 #include "lockstep/elastic/world.h"
 #include "lockstep/elastic/wrap.h"
 #include "lockstep/launch/report/report.h"
+#include "lockstep/optim/adamw.h"
 
 namespace lockstep::elastic::testing {
 namespace {
@@ -203,8 +204,8 @@ absl::Status Train() {
   // With tensors of more than 64 KiB, and smaller ones.
   ddp::testing::DropoutNet net(16, fault == "new_shape" && is_new ? 1101 : 1100, 16);
   net->to(device);
-  torch::optim::Adam plain(net->parameters(), 0.01);
-  ShardedOptimizer<torch::optim::Adam> sharded(net->parameters(), 0.01);
+  optim::AdamW plain(net->parameters(), 0.01);
+  ShardedOptimizer<optim::AdamW> sharded(net->parameters(), 0.01);
   const bool shards = Number("SHARDED", 0) != 0;
   torch::optim::Optimizer& optimizer = shards ? static_cast<torch::optim::Optimizer&>(sharded) : plain;
   LOCKSTEP_ASSIGN_OR_RETURN(auto scheduler, checkpoint::LRScheduler::Create(&optimizer, checkpoint::StepLR{50, 0.9}));
