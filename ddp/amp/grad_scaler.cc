@@ -5,6 +5,7 @@
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/optim/optimizer.h>
 
@@ -18,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/optim/optimizer.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -73,6 +75,12 @@ absl::StatusOr<std::vector<Batch>> GradientsOf(const torch::optim::Optimizer& op
   return batches;
 }
 
+// Returns the optimizer if its step divides the gradients by the scale, else nullptr.
+optim::Optimizer* FusedOptimizer(torch::optim::Optimizer& optimizer) {
+  auto* const ours = dynamic_cast<optim::Optimizer*>(&optimizer);
+  return ours && ours->StepSupportsAmpScaling() ? ours : nullptr;
+}
+
 }  // namespace
 
 absl::StatusOr<GradScaler> GradScaler::Create(const GradScalerOptions& options) {
@@ -100,14 +108,18 @@ absl::Status GradScaler::Unscale(torch::optim::Optimizer& optimizer) {
                                   ? "Unscale was called after Step for this optimizer"
                                   : "Unscale was called twice for this optimizer since the last Update");
   }
+  return FindInfinities(optimizer, /*unscale=*/true);
+}
+
+absl::Status GradScaler::FindInfinities(const torch::optim::Optimizer& optimizer, bool unscale) {
   absl::StatusOr<at::Tensor> found_inf = absl::UnknownError("");
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("GradScaler", [&] { found_inf = UnscaleGradients(optimizer); }));
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("GradScaler", [&] { found_inf = UnscaleGradients(optimizer, unscale); }));
   LOCKSTEP_RETURN_IF_ERROR(found_inf.status());
   optimizers_[&optimizer] = {Stage::kUnscaled, *found_inf};
   return absl::OkStatus();
 }
 
-absl::StatusOr<at::Tensor> GradScaler::UnscaleGradients(const torch::optim::Optimizer& optimizer) const {
+absl::StatusOr<at::Tensor> GradScaler::UnscaleGradients(const torch::optim::Optimizer& optimizer, bool unscale) const {
   const c10::NoGradGuard no_grad;
   absl::StatusOr<std::vector<Batch>> batches = GradientsOf(optimizer);
   if (!batches.ok()) return FailedPrecondition(batches.status().message());
@@ -115,7 +127,8 @@ absl::StatusOr<at::Tensor> GradScaler::UnscaleGradients(const torch::optim::Opti
     return FailedPrecondition("no parameter of this optimizer has a gradient");
   }
   // The reciprocal is computed in double and rounded once.
-  const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
+  const at::Tensor inverse =
+      unscale ? scale_.to(at::kDouble).reciprocal().to(at::kFloat) : at::ones({}, scale_.options());
   at::Tensor found_inf = at::zeros({1}, scale_.options());
   for (const Batch& batch : *batches) {
     at::Tensor found = at::zeros({}, batch.options);
@@ -133,8 +146,11 @@ absl::StatusOr<bool> GradScaler::Step(torch::optim::Optimizer& optimizer) {
   bool finite = true;
   if (options_.enabled) {
     auto known = optimizers_.find(&optimizer);
-    if (known == optimizers_.end()) {
-      LOCKSTEP_RETURN_IF_ERROR(Unscale(optimizer));
+    auto* const fused = FusedOptimizer(optimizer);
+    const bool unscaled = known != optimizers_.end();
+    if (!unscaled) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckScaled("Unscale"));
+      LOCKSTEP_RETURN_IF_ERROR(FindInfinities(optimizer, /*unscale=*/!fused));
       known = optimizers_.find(&optimizer);
     }
     if (known->second.stage == Stage::kStepped) {
@@ -142,6 +158,7 @@ absl::StatusOr<bool> GradScaler::Step(torch::optim::Optimizer& optimizer) {
     }
     known->second.stage = Stage::kStepped;
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("GradScaler", [&] { finite = known->second.found_inf.item<float>() == 0; }));
+    if (finite && fused && !unscaled) fused->SetGradScale(scale_, known->second.found_inf);
   }
   if (finite) LOCKSTEP_RETURN_IF_ERROR(TorchStatus("the optimizer's step", [&] { optimizer.step(); }));
   return finite;

@@ -80,7 +80,8 @@ class GradScaler {
   absl::Status Unscale(torch::optim::Optimizer& optimizer);
 
   // Calls Unscale(), unless it was called, and then optimizer.step() if all gradients are finite. Returns whether it
-  // stepped. FailedPrecondition: as Unscale(), or a second call.
+  // stepped. As in Python, a lockstep::optim::Optimizer with `fused` divides the gradients itself, in its step.
+  // FailedPrecondition: as Unscale(), or a second call.
   absl::StatusOr<bool> Step(torch::optim::Optimizer& optimizer);
 
   // Ends the iteration: adapts the scale, or sets it to `new_scale`, which must be positive. FailedPrecondition: no
@@ -105,7 +106,8 @@ class GradScaler {
   explicit GradScaler(const GradScalerOptions& options) : options_(options) {}
   absl::Status FailedPrecondition(absl::string_view message) const;
   absl::Status CheckScaled(absl::string_view call) const;
-  absl::StatusOr<at::Tensor> UnscaleGradients(const torch::optim::Optimizer& optimizer) const;
+  absl::Status FindInfinities(const torch::optim::Optimizer& optimizer, bool unscale);
+  absl::StatusOr<at::Tensor> UnscaleGradients(const torch::optim::Optimizer& optimizer, bool unscale) const;
 
   GradScalerOptions options_;  // init_scale applies until scale_ is defined
   int64_t init_growth_tracker_ = 0;

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/ddp/amp/autocast.h"
+#include "lockstep/optim/adamw.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -70,6 +71,36 @@ TEST(GradScaler, ScalesTheLossAndUnscalesTheGradients) {
   EXPECT_EQ(training.parameter.grad()[0].item<double>(), 3);
   EXPECT_TRUE(*scaler.Step(training.optimizer));
   EXPECT_EQ(training.value(), 1 - 3);
+}
+
+// The scale is a power of two, so dividing by it rounds nothing.
+TEST(GradScaler, LeavesUnscalingToAFusedStep) {
+  const torch::Tensor scaled = torch::ones({20}).requires_grad_(), plain = torch::ones({20}).requires_grad_();
+  const auto options = optim::AdamWOptions(0.1).fused(true);
+  optim::AdamW of_scaled(std::vector<torch::Tensor>{scaled}, options),
+      of_plain(std::vector<torch::Tensor>{plain}, options);
+  GradScaler scaler = Scaler();
+  for (const float gradient : {0.3f, kInfinity, 0.7f}) {
+    const double scale = scaler.GetScale();
+    scaler.Scale(torch::ones({}));
+    scaled.mutable_grad() = torch::full({20}, gradient) * scale;
+    plain.mutable_grad() = torch::full({20}, gradient);
+    EXPECT_EQ(*scaler.Step(of_scaled), gradient < kInfinity);
+    if (gradient < kInfinity) {
+      of_plain.step();
+      EXPECT_TRUE(scaled.grad().equal(plain.grad())) << "the step has unscaled them";
+    }
+    EXPECT_TRUE(scaled.equal(plain));
+    EXPECT_EQ(scaler.Update(), absl::OkStatus());
+    EXPECT_EQ(scaler.GetScale(), gradient < kInfinity ? scale : scale / 2);
+  }
+  scaler.Scale(torch::ones({}));
+  scaled.mutable_grad() = torch::full({20}, 0.2) * scaler.GetScale();
+  plain.mutable_grad() = torch::full({20}, 0.2);
+  EXPECT_EQ(scaler.Unscale(of_scaled), absl::OkStatus());
+  EXPECT_TRUE(*scaler.Step(of_scaled));
+  of_plain.step();
+  EXPECT_TRUE(scaled.equal(plain)) << "gradients were unscaled before";
 }
 
 TEST(GradScaler, SkipsAStepThatOverflowedAndHalvesTheScale) {
