@@ -7,6 +7,7 @@
   ./bazelw run //tools/bench:compare -- image_loader [--json=FILE] [--markdown=FILE] [--rounds=N] [--data=DIR]
   ./bazelw run //tools/bench:compare -- launch [--json=FILE] [--markdown=FILE] [--rounds=N] [--watched_ranks=64]
   ./bazelw run //tools/bench:compare -- network [--json=FILE] [--markdown=FILE] [--rounds=N] [--hosts=2x2] [--links=1Gbit] [--sizes=25MiB] [--programs=ours,python_gloo]
+  ./bazelw run //tools/bench:compare -- optim [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=adamw/124M]
   ./bazelw run //tools/bench:compare -- recovery [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=kill/mlp/4ranks] [--peers=torchrun,torchft,ulfm] [--deaths=20] [--peer_deaths=5] [--seed=1]
   ./bazelw run //tools/bench:compare -- resnet [--json=FILE] [--markdown=FILE] [--rounds=N] [--batch=16] [--settings=float32,mkldnn] [--device=cpu]
   ./bazelw run //tools/bench:compare -- sampler [--json=FILE] [--markdown=FILE] [--rounds=N] [--randperm_1e9]
@@ -33,6 +34,7 @@ import suite_dp
 import suite_image_loader
 import suite_launch
 import suite_network
+import suite_optim
 import suite_recovery
 import suite_resnet
 import suite_sampler
@@ -46,6 +48,7 @@ SUITES = {
     "image_loader": suite_image_loader,
     "launch": suite_launch,
     "network": suite_network,
+    "optim": suite_optim,
     "recovery": suite_recovery,
     "resnet": suite_resnet,
     "sampler": suite_sampler,
@@ -69,6 +72,8 @@ PROGRAMS = (
     "../../launch/launch",
     "launch_rank",
     "photographs.py",
+    "optim",
+    "optim_python.py",
     "recovery",
     "recovery_python.py",
     "resnet",

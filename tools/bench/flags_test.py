@@ -71,6 +71,12 @@ REFUSED = {
         "--prefetch=0": "1 or more",
         "--epochs=0": "1 or more",
     },
+    "optim": {
+        "--optimizer=lion": "adam, adamw or sgd_momentum",
+        "--parameters=1B": "124M, resnet50 or 160x4KiB",
+        "--mode=foreach": "default, fused or libtorch",
+        "--steps=0": "1 or more",
+    },
     "recovery": {
         "--network=vgg": "mlp or resnet18",
         "--hidden=0": "1 or more",

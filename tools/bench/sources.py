@@ -45,6 +45,7 @@ SUITES = {
     "image_loader": ("data", "sampler"),
     "launch": _LAUNCH,
     "network": ("comm", "comm/gloo", "comm/hierarchical", "comm/shm", "ddp", "ddp/hooks"),
+    "optim": ("optim",),
     "recovery": (
         "comm",
         "comm/shm",

@@ -1,0 +1,102 @@
+"""Suite optim: the time of an optimizer's step, beside LibTorch's optimizer and Python's in each of its modes."""
+
+import statistics
+import sys
+
+from measuring import PROGRESS, in_words, lines_of, machine
+
+MARKS = ("<!-- measured optim: begin -->", "<!-- measured optim: end -->")
+# Timed in one process and round, by parameters; the figure of a process is their median.
+STEPS = {"124M": 5, "resnet50": 15, "160x4KiB": 100}
+# case: optimizer, parameters, our mode.
+CASES = {
+    "adamw/124M": ("adamw", "124M", "fused"),
+    "adamw_default/124M": ("adamw", "124M", "default"),
+    "adamw/160x4KiB": ("adamw", "160x4KiB", "fused"),
+    "adamw_default/160x4KiB": ("adamw", "160x4KiB", "default"),
+    "sgd_momentum/resnet50": ("sgd_momentum", "resnet50", "fused"),
+    "sgd_momentum_default/resnet50": ("sgd_momentum", "resnet50", "default"),
+    "adam/124M": ("adam", "124M", "fused"),
+}
+# Peers of each of our modes. Python's have the same bits.
+PEERS = {"fused": ("libtorch", "python_fused"), "default": ("libtorch", "python_default", "python_foreach")}
+
+
+def add_arguments(parser):
+    parser.add_argument("--cases", default=",".join(CASES), help="which cases, separated by commas")
+
+
+def check_arguments(arguments, parser):
+    arguments.cases = arguments.cases.split(",")
+    for case in arguments.cases:
+        if case not in CASES:
+            parser.error(f"--cases: {case}: expected some of {','.join(CASES)}")
+
+
+def run_program(programs, name, optimizer, parameters):
+    steps = STEPS[parameters]
+    if name.startswith("python_"):
+        words = [optimizer, parameters, name.removeprefix("python_"), str(steps)]
+        (line,) = lines_of([programs["python"], programs["optim_python"], *words])
+    else:
+        flags = {"optimizer": optimizer, "parameters": parameters, "mode": name, "steps": steps}
+        (line,) = lines_of([programs["optim"], *(f"--{flag}={value}" for flag, value in flags.items())])
+    return line
+
+
+def check_bits(case, lines):
+    checksums = {name: line["checksum"] for name, line in lines.items() if name != "libtorch"}
+    if len(set(checksums.values())) > 1:
+        sys.exit(f"compare: {case}: the programs do not step alike: checksums {checksums}")
+
+
+def measure(programs, arguments):
+    """{case: {program: lines}}; our program's name is its mode."""
+    measured = {case: {} for case in arguments.cases}
+    for _ in PROGRESS.rounds("optim", arguments.rounds):
+        for case in arguments.cases:
+            optimizer, parameters, mode = CASES[case]
+            lines = {name: run_program(programs, name, optimizer, parameters) for name in (mode, *PEERS[mode])}
+            check_bits(case, lines)
+            for name, line in lines.items():
+                measured[case].setdefault(name, []).append(line)
+    return measured
+
+
+def comparisons(measured):
+    for case, lines in measured.items():
+        mode = CASES[case][2]
+        seconds = {name: [line["seconds"] for line in of] for name, of in lines.items()}
+        ours = statistics.median(seconds[mode])
+        for peer in PEERS[mode]:
+            ratios = [theirs / mine for mine, theirs in zip(seconds[mode], seconds[peer])]
+            yield {
+                "suite": "optim",
+                "case": case,
+                "ours": ours,
+                "peer_name": peer,
+                "peer": statistics.median(seconds[peer]),
+                "unit": "s",
+                "ratio": statistics.median(seconds[peer]) / ours,
+                "least_ratio": min(ratios),
+                "most_ratio": max(ratios),
+                "bytes": lines[mode][0]["bytes"],
+                "share_of_copy_rate": statistics.median(line["share_of_copy_rate"] for line in lines[mode]),
+            }
+
+
+def markdown(rows, rounds):
+    out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds. The spread is that of the rounds' ratios.", ""]
+    out += ["| case | ours | of a copy's rate | peer | its time | times the peer | spread |", "|---" * 7 + "|"]
+    for row in rows:
+        ours = [row["case"], in_words(row["ours"]), f"{row['share_of_copy_rate']:.0%}"]
+        peer = [row["peer_name"], in_words(row["peer"]), f"{row['ratio']:.2f}"]
+        spread = f"{row['least_ratio']:.2f} to {row['most_ratio']:.2f}"
+        out.append(f"| {' | '.join([*ours, *peer, spread])} |")
+    return "\n".join(out)
+
+
+def run(arguments, programs, _):
+    """The comparisons, and the table of them."""
+    rows = list(comparisons(measure(programs, arguments)))
+    return rows, markdown(rows, arguments.rounds)
