@@ -48,8 +48,8 @@ class LRScheduler {
   // neither language needs it. For two schedulers at a time, use a ChainedScheduler.
   //
   // InvalidArgument, naming the option and its value: it is not what schedules.h says, or a number is not finite; a
-  // vector has neither one element nor one for each group; or cycle_momentum is true, and the optimizer is not SGD,
-  // RMSprop, Adam or AdamW. Errors of reading the optimizer's rate are returned too.
+  // vector has neither one element nor one for each group; or cycle_momentum is true, and the optimizer has
+  // neither an option momentum nor betas. Errors of reading the optimizer's rate are returned too.
   static absl::StatusOr<LRScheduler> Create(torch::optim::Optimizer* optimizer, const Schedule& schedule);
 
   // Advances to the next epoch. Call it after the optimizer's steps of this epoch, as in Python. Throws StatusError:

@@ -20,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/optim/adamw.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -209,16 +210,20 @@ TEST(LRScheduler, RefusesToCycleAMomentumThatIsNotThere) {
             "cycle_momentum is true, expected false: the optimizer has no momentum and no beta1");
 }
 
-TEST(LRScheduler, OneCycleCyclesTheFirstBetaOfAdam) {
-  torch::optim::Adam adam({at::zeros({1})}, torch::optim::AdamOptions(0.5));
+template <typename Adam, typename Options>
+void ExpectOneCycleCyclesBeta1() {
+  Adam adam({at::zeros({1})}, Options(0.5));
   LRScheduler scheduler = Make(adam, OneCycleLR{{0.1}, 10});
-  const auto beta1 = [&] {
-    return std::get<0>(static_cast<torch::optim::AdamOptions&>(adam.param_groups()[0].options()).betas());
-  };
+  const auto beta1 = [&] { return std::get<0>(static_cast<Options&>(adam.param_groups()[0].options()).betas()); };
   EXPECT_EQ(beta1(), 0.95);
   for (int i = 0; i < 2; ++i) scheduler.Step();
   EXPECT_DOUBLE_EQ(beta1(), 0.85);  // where the rate is highest
   EXPECT_DOUBLE_EQ(scheduler.GetLastLr()[0], 0.1);
+}
+
+TEST(LRScheduler, OneCycleCyclesTheFirstBetaOfAdam) {
+  ExpectOneCycleCyclesBeta1<torch::optim::Adam, torch::optim::AdamOptions>();
+  ExpectOneCycleCyclesBeta1<lockstep::optim::AdamW, lockstep::optim::AdamWOptions>();
 }
 
 std::string StepError(const std::function<void()>& step) { return std::string(TorchStatus("", step).message()); }

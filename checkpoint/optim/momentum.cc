@@ -5,9 +5,34 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <cstdint>
+#include <optional>
 #include <tuple>
 
+#include "absl/strings/string_view.h"
+#include "lockstep/optim/options.h"
+
 namespace lockstep::checkpoint::optim {
+namespace {
+
+class Finder final : public lockstep::optim::OptionVisitor {
+ public:
+  void Visit(const char* key, double& value) override {
+    if (absl::string_view(key) == "momentum") found = {&value};
+  }
+  void Visit(const char* key, std::tuple<double, double>& value) override {
+    if (absl::string_view(key) == "betas") found = {&std::get<0>(value), /*is_beta1=*/true};
+  }
+  void Visit(const char*, lockstep::optim::Number&) override {}
+  void Visit(const char*, int64_t&) override {}
+  void Visit(const char*, bool&) override {}
+  void Visit(const char*, std::optional<bool>&) override {}
+  void Constant(const char*, bool) override {}
+
+  Momentum found;
+};
+
+}  // namespace
 
 Momentum FindMomentum(torch::optim::OptimizerOptions& options) {
   if (auto* const sgd = dynamic_cast<torch::optim::SGDOptions*>(&options)) return {&sgd->momentum()};
@@ -16,7 +41,9 @@ Momentum FindMomentum(torch::optim::OptimizerOptions& options) {
     return {&std::get<0>(adam->betas()), /*is_beta1=*/true};
   if (auto* const adamw = dynamic_cast<torch::optim::AdamWOptions*>(&options))
     return {&std::get<0>(adamw->betas()), /*is_beta1=*/true};
-  return {};
+  Finder finder;
+  if (auto* const others = dynamic_cast<lockstep::optim::Options*>(&options)) others->Visit(finder);
+  return finder.found;
 }
 
 }  // namespace lockstep::checkpoint::optim

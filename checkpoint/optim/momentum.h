@@ -12,7 +12,8 @@ struct Momentum {
   bool is_beta1 = false;
 };
 
-// Returns the option momentum of SGD and RMSprop, or the first beta of Adam and AdamW. `options` is borrowed.
+// Returns the option momentum, or the first of betas, of LibTorch's optimizers and of those in optim/. `options` is
+// borrowed.
 Momentum FindMomentum(torch::optim::OptimizerOptions& options);
 
 }  // namespace lockstep::checkpoint::optim

@@ -97,7 +97,7 @@ struct OneCycleLR {
   double pct_start = 0.3;                                    // 0 to 1
   std::string anneal_strategy = "cos";                       // or "linear"
   // While the rate rises, lowers the momentum from `max_momentum` to `base_momentum`, and then the reverse. It is the
-  // momentum of SGD and RMSprop, and the first beta of Adam and AdamW. Other optimizers need false.
+  // option momentum, or the first of betas. Optimizers that have neither need false.
   bool cycle_momentum = true;
   std::vector<double> base_momentum = {0.85};
   std::vector<double> max_momentum = {0.95};
