@@ -1,4 +1,5 @@
 #include <ATen/ScalarOps.h>
+#include <ATen/ops/abs.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/addcdiv.h>
 #include <ATen/ops/addcmul.h>
@@ -8,7 +9,9 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/neg.h>
+#include <ATen/ops/reciprocal.h>
 #include <ATen/ops/sqrt.h>
+#include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 
 #include "lockstep/optim/internal/program.h"
@@ -64,6 +67,18 @@ void Run(const Instruction& i, std::vector<at::Tensor>& registers) {
       break;
     case Op::kAddcdiv:
       at::addcdiv_out(to, a, b, c, i.scalar);
+      break;
+    case Op::kAsComplex:
+      to = at::view_as_complex(to);
+      break;
+    case Op::kCopy:
+      to.copy_(a);
+      break;
+    case Op::kReciprocal:
+      at::reciprocal_out(to, a);
+      break;
+    case Op::kAbs:
+      at::abs_out(to, a);
       break;
   }
 }

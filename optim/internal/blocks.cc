@@ -79,6 +79,12 @@ void BumpVersions(const Task& task) {
   }
 }
 
+bool IsOperand(const Program& program, int64_t index) {
+  return std::any_of(program.instructions().begin(), program.instructions().end(), [&](const Instruction& i) {
+    return i.to == index || i.a == index || i.b == index || i.c == index;
+  });
+}
+
 // Runs what lies between `begin` and `end` when all tensors stand one after another. `ends` has their ends.
 void RunBetween(const std::vector<Task*>& tasks, const std::vector<int64_t>& ends, Instructions instructions,
                 int64_t begin, int64_t end) {
@@ -103,10 +109,10 @@ bool FitsBlocks(const Task& task) {
       (parameter.scalar_type() != at::kFloat && parameter.scalar_type() != at::kDouble)) {
     return false;
   }
-  // A count of steps is no operand.
+  // A scalar of the state, such as the count of steps, is no operand.
   return std::all_of(task.registers.begin(), task.registers.end(), [&](const at::Tensor& tensor) {
-    const bool counter = &tensor == &task.registers[kState] && tensor.defined() && tensor.dim() == 0;
-    return !tensor.defined() || counter ||
+    const bool scalar = tensor.defined() && tensor.dim() == 0;
+    return !tensor.defined() || (scalar && !IsOperand(task.program, &tensor - task.registers.data())) ||
            (tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_neg() &&
             tensor.scalar_type() == parameter.scalar_type() && tensor.sizes() == parameter.sizes() &&
             tensor.strides() == parameter.strides());

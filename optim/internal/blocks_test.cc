@@ -97,6 +97,9 @@ std::vector<std::pair<std::string, std::function<void(Program&)>>> Programs() {
       add("lerp", [=](Program& p) { p.Lerp(to, kParameter, kGradient, s); });
       add("addcmul", [=](Program& p) { p.Addcmul(to, kParameter, kGradient, kSecond, s); });
       add("addcdiv", [=](Program& p) { p.Addcdiv(to, kParameter, kGradient, kSecond, s); });
+      add("copy", [=](Program& p) { p.Copy(kFirst, kGradient); });
+      add("reciprocal", [=](Program& p) { p.Reciprocal(to, kParameter); });
+      add("abs", [=](Program& p) { p.Abs(to, kParameter); });
     }
   }
   return programs;

@@ -1,11 +1,14 @@
+#include <ATen/ops/_foreach_abs.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_addcdiv.h>
 #include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_maximum.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_neg.h>
+#include <ATen/ops/_foreach_reciprocal.h>
 #include <ATen/ops/_foreach_sqrt.h>
 
 #include <algorithm>
@@ -56,6 +59,7 @@ void Run(const Instruction& i, const std::vector<at::Scalar>& scalars, std::vect
   const auto put = [&](Tensors made) { registers[i.to] = std::move(made); };
   switch (i.op) {
     case Op::kAsReal:
+    case Op::kAsComplex:
       break;
     case Op::kNeg:
       return in_place ? at::_foreach_neg_(a) : put(at::_foreach_neg(a));
@@ -83,6 +87,12 @@ void Run(const Instruction& i, const std::vector<at::Scalar>& scalars, std::vect
       return in_place ? at::_foreach_addcmul_(a, b, c, scalars) : put(at::_foreach_addcmul(a, b, c, scalars));
     case Op::kAddcdiv:
       return in_place ? at::_foreach_addcdiv_(a, b, c, scalars) : put(at::_foreach_addcdiv(a, b, c, scalars));
+    case Op::kCopy:
+      return at::_foreach_copy_(registers[i.to], a);
+    case Op::kReciprocal:
+      return in_place ? at::_foreach_reciprocal_(a) : put(at::_foreach_reciprocal(a));
+    case Op::kAbs:
+      return in_place ? at::_foreach_abs_(a) : put(at::_foreach_abs(a));
   }
 }
 

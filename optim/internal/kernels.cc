@@ -17,6 +17,8 @@ namespace {
 
 LOCKSTEP_INLINE float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 LOCKSTEP_INLINE double Fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
+LOCKSTEP_INLINE float Abs(float a) { return __builtin_fabsf(a); }
+LOCKSTEP_INLINE double Abs(double a) { return __builtin_fabs(a); }
 
 // Rounds as ATen's CPU operators, which use fused multiply-adds where written so here.
 template <Op kOp, typename T>
@@ -33,6 +35,9 @@ LOCKSTEP_INLINE T Apply(T a, T b, T c, T s) {
   if constexpr (kOp == Op::kLerp) return s > T(-0.5) && s < T(0.5) ? Fma(s, b - a, a) : Fma(s - T(1), b - a, b);
   if constexpr (kOp == Op::kAddcmul) return Fma(s * b, c, a);
   if constexpr (kOp == Op::kAddcdiv) return a + s * b / c;
+  if constexpr (kOp == Op::kCopy) return a;
+  if constexpr (kOp == Op::kReciprocal) return T(1) / a;
+  if constexpr (kOp == Op::kAbs) return Abs(a);
 }
 
 template <Op kOp, typename T>
@@ -101,6 +106,7 @@ Kernel<T> KernelFor(Op op, Instructions instructions) {
       return KernelOf<Op::kDivScalar, T>(instructions);
     case Op::kAsReal:
     case Op::kSqrt:
+    case Op::kAsComplex:
       break;
     case Op::kMaximum:
       return KernelOf<Op::kMaximum, T>(instructions);
@@ -110,6 +116,12 @@ Kernel<T> KernelFor(Op op, Instructions instructions) {
       return KernelOf<Op::kAddcmul, T>(instructions);
     case Op::kAddcdiv:
       return KernelOf<Op::kAddcdiv, T>(instructions);
+    case Op::kCopy:
+      return KernelOf<Op::kCopy, T>(instructions);
+    case Op::kReciprocal:
+      return KernelOf<Op::kReciprocal, T>(instructions);
+    case Op::kAbs:
+      return KernelOf<Op::kAbs, T>(instructions);
   }
   return nullptr;
 }

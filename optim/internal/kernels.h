@@ -22,6 +22,10 @@ enum class Op : int8_t {
   kLerp,
   kAddcmul,
   kAddcdiv,
+  kAbs,
+  kReciprocal,
+  kCopy,
+  kAsComplex,
 };
 
 // Processors' vector instructions, from the narrowest on.
@@ -32,7 +36,7 @@ Instructions WidestInstructions();
 // to[i] = op(a[i], b[i], c[i], scalar) for n elements. Operands may be `to`.
 template <typename T>
 using Kernel = void (*)(T* to, const T* a, const T* b, const T* c, T scalar, int64_t n);
-// Returns the loop of an operator, nullptr for kAsReal and kSqrt. T is float or double.
+// Returns the loop of an operator, nullptr for kAsReal, kAsComplex and kSqrt. T is float or double.
 template <typename T>
 Kernel<T> KernelFor(Op op, Instructions instructions);
 

@@ -61,6 +61,21 @@ class Program {
   void Addcdiv(Register to, Register a, Register b, Register c, double value) {
     Append({Op::kAddcdiv, to, a, b, c, value});
   }
+  // The gradient, negated if `maximize`, plus `weight_decay` times the parameter. Returns its register: kGradient, or `to`
+  // if they differ.
+  Register Gradient(Register to, bool maximize, double weight_decay) {
+    if (maximize) Neg(to, kGradient);
+    if (weight_decay != 0) Add(to, maximize ? to : kGradient, kParameter, weight_decay);
+    return maximize || weight_decay != 0 ? to : kGradient;
+  }
+  void Abs(Register to, Register a) { Append({Op::kAbs, to, a, a, a, 0}); }
+  void Reciprocal(Register to, Register a) { Append({Op::kReciprocal, to, a, a, a, 0}); }
+  // Fills `to`, which must be a tensor of the state.
+  void Copy(Register to, Register a) { Append({Op::kCopy, to, a, a, a, 0}); }
+  // After AsReal(): pairs of real numbers in this register are complex numbers again.
+  void AsComplex(Register to) {
+    if (is_complex_) Append({Op::kAsComplex, to, to, to, to, 0});
+  }
 
   int registers() const { return registers_; }
   const absl::InlinedVector<Instruction, 12>& instructions() const { return instructions_; }
