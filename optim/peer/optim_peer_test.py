@@ -15,6 +15,8 @@ CONFIGURATIONS = int(os.environ.get("CONFIGURATIONS", "300"))
 FIRST, STEPS = 11, 30
 FLOATS = [torch.float32, torch.float64, torch.bfloat16]
 COMPLEX = [torch.complex64, torch.complex128]
+ALL = ("default", "foreach", "fused")
+NOT_FUSED = ("default", "foreach")
 
 
 def sgd(pick):
@@ -39,6 +41,16 @@ def adam(pick):
     }
 
 
+def adagrad(pick):
+    return {
+        "lr_decay": pick(0, 0.1),
+        "weight_decay": pick(0, 1e-2),
+        "initial_accumulator_value": pick(0, 0.1),
+        "eps": pick(1e-10, 1e-6),
+        "maximize": pick(False, True),
+    }
+
+
 class Row:
     """What Python's optimizer takes. `tensor_rate` holds the modes in which the rate may be a tensor."""
 
@@ -50,6 +62,7 @@ OPTIMIZERS = {
     "SGD": Row(sgd, sparse=True, tensor_rate=("default", "foreach", "fused")),
     "Adam": Row(adam, tensor_rate=("default", "fused")),
     "AdamW": Row(adam, tensor_rate=("default", "fused")),
+    "Adagrad": Row(adagrad, sparse=True, tensor_rate=ALL),
 }
 
 
@@ -102,7 +115,8 @@ class Configuration:
         if mode == "fused" and self.options.get("momentum"):
             dtypes = FLOATS[:2]  # with bfloat16, two runs in Python differ
         if sparse:
-            self.options.update(weight_decay=0, momentum=0, nesterov=False)
+            off = {"weight_decay": 0, "momentum": 0, "nesterov": False}
+            self.options.update({key: value for key, value in off.items() if key in self.options})
         if mode != "default":
             self.options[mode] = True
         elif chance.random() < 0.3:
