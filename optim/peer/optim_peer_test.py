@@ -51,6 +51,17 @@ def adagrad(pick):
     }
 
 
+def rmsprop(pick):
+    return {
+        "alpha": pick(0.99, 0.5),
+        "eps": pick(1e-8, 1e-6),
+        "weight_decay": pick(0, 1e-2),
+        "momentum": pick(0, 0, 0.9),
+        "centered": pick(False, True),
+        "maximize": pick(False, True),
+    }
+
+
 class Row:
     """What Python's optimizer takes. `tensor_rate` holds the modes in which the rate may be a tensor."""
 
@@ -63,6 +74,7 @@ OPTIMIZERS = {
     "Adam": Row(adam, tensor_rate=("default", "fused")),
     "AdamW": Row(adam, tensor_rate=("default", "fused")),
     "Adagrad": Row(adagrad, sparse=True, tensor_rate=ALL),
+    "RMSprop": Row(rmsprop, modes=NOT_FUSED, tensor_rate=ALL),
 }
 
 
