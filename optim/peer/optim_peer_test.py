@@ -62,6 +62,10 @@ def rmsprop(pick):
     }
 
 
+def adamax(pick):
+    return {key: value for key, value in adam(pick).items() if key != "amsgrad"}
+
+
 class Row:
     """What Python's optimizer takes. `tensor_rate` holds the modes in which the rate may be a tensor."""
 
@@ -75,6 +79,7 @@ OPTIMIZERS = {
     "AdamW": Row(adam, tensor_rate=("default", "fused")),
     "Adagrad": Row(adagrad, sparse=True, tensor_rate=ALL),
     "RMSprop": Row(rmsprop, modes=NOT_FUSED, tensor_rate=ALL),
+    "Adamax": Row(adamax, modes=NOT_FUSED, tensor_rate=ALL),
 }
 
 
