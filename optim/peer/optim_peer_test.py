@@ -66,6 +66,15 @@ def adamax(pick):
     return {key: value for key, value in adam(pick).items() if key != "amsgrad"}
 
 
+def adadelta(pick):
+    return {
+        "rho": pick(0.9, 0.5),
+        "eps": pick(1e-6, 1e-3),
+        "weight_decay": pick(0, 1e-2),
+        "maximize": pick(False, True),
+    }
+
+
 class Row:
     """What Python's optimizer takes. `tensor_rate` holds the modes in which the rate may be a tensor."""
 
@@ -80,6 +89,7 @@ OPTIMIZERS = {
     "Adagrad": Row(adagrad, sparse=True, tensor_rate=ALL),
     "RMSprop": Row(rmsprop, modes=NOT_FUSED, tensor_rate=ALL),
     "Adamax": Row(adamax, modes=NOT_FUSED, tensor_rate=ALL),
+    "Adadelta": Row(adadelta, modes=NOT_FUSED, tensor_rate=ALL),
 }
 
 
