@@ -305,8 +305,11 @@ absl::StatusOr<at::Tensor> TensorFor(const StateOwner& owner, const Value& value
     return absl::InvalidArgumentError(absl::StrCat("expected shape [", absl::StrJoin(sizes, ", "), "], found [",
                                                    absl::StrJoin(value.tensor().sizes(), ", "), "]"));
   }
+  // As in Python, the state of a complex parameter keeps its dtype, which may be real.
+  const at::Tensor& parameter = owner.parameter;
+  const at::ScalarType dtype = (parameter.is_complex() ? value.tensor() : parameter).scalar_type();
   return TorchStatusOr("copy", [&] {
-    return value.tensor().detach().to(owner.parameter.options().requires_grad(false), /*non_blocking=*/false,
+    return value.tensor().detach().to(parameter.options().dtype(dtype).requires_grad(false), /*non_blocking=*/false,
                                       owner.copy);
   });
 }

@@ -20,6 +20,7 @@
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/adamw.h"
 #include "lockstep/optim/sgd.h"
+#include "lockstep/optim/nadam.h"
 #include "lockstep/optim/adadelta.h"
 #include "lockstep/optim/adamax.h"
 #include "lockstep/optim/rmsprop.h"
@@ -44,6 +45,7 @@ const std::map<std::string, std::unique_ptr<torch::optim::Optimizer> (*)(const G
     {"Adam", Make<Adam>},
     {"AdamW", Make<AdamW>},
     {"SGD", Make<SGD>},
+    {"NAdam", Make<NAdam>},
     {"Adadelta", Make<Adadelta>},
     {"Adamax", Make<Adamax>},
     {"RMSprop", Make<RMSprop>},
