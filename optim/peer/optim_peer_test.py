@@ -83,6 +83,10 @@ def nadam(pick):
     }
 
 
+def radam(pick):
+    return {**adamax(pick), "decoupled_weight_decay": pick(False, True)}
+
+
 class Row:
     """What Python's optimizer takes. `tensor_rate` holds the modes in which the rate may be a tensor. With `scalars`,
     load_state_dict() gives scalars of the state the parameter's dtype, which changes the steps after it."""
@@ -101,6 +105,7 @@ OPTIMIZERS = {
     "Adamax": Row(adamax, modes=NOT_FUSED, tensor_rate=ALL),
     "Adadelta": Row(adadelta, modes=NOT_FUSED, tensor_rate=ALL),
     "NAdam": Row(nadam, modes=NOT_FUSED, tensor_rate=ALL, scalars=True),
+    "RAdam": Row(radam, modes=NOT_FUSED, tensor_rate=ALL),
 }
 
 

@@ -17,14 +17,15 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
-#include "lockstep/optim/adam.h"
-#include "lockstep/optim/adamw.h"
-#include "lockstep/optim/sgd.h"
-#include "lockstep/optim/nadam.h"
 #include "lockstep/optim/adadelta.h"
-#include "lockstep/optim/adamax.h"
-#include "lockstep/optim/rmsprop.h"
 #include "lockstep/optim/adagrad.h"
+#include "lockstep/optim/adam.h"
+#include "lockstep/optim/adamax.h"
+#include "lockstep/optim/adamw.h"
+#include "lockstep/optim/nadam.h"
+#include "lockstep/optim/radam.h"
+#include "lockstep/optim/rmsprop.h"
+#include "lockstep/optim/sgd.h"
 
 namespace lockstep::optim {
 namespace {
@@ -42,14 +43,9 @@ std::unique_ptr<torch::optim::Optimizer> Make(const Groups& groups) {
 
 // Every option comes from the loaded state.
 const std::map<std::string, std::unique_ptr<torch::optim::Optimizer> (*)(const Groups&)> kKinds = {
-    {"Adam", Make<Adam>},
-    {"AdamW", Make<AdamW>},
-    {"SGD", Make<SGD>},
-    {"NAdam", Make<NAdam>},
-    {"Adadelta", Make<Adadelta>},
-    {"Adamax", Make<Adamax>},
-    {"RMSprop", Make<RMSprop>},
-    {"Adagrad", Make<Adagrad>},
+    {"Adam", Make<Adam>},     {"AdamW", Make<AdamW>},     {"SGD", Make<SGD>},
+    {"RAdam", Make<RAdam>},   {"NAdam", Make<NAdam>},     {"Adadelta", Make<Adadelta>},
+    {"Adamax", Make<Adamax>}, {"RMSprop", Make<RMSprop>}, {"Adagrad", Make<Adagrad>},
 };
 
 at::Tensor Gradient(const Value& value) {
