@@ -137,8 +137,8 @@ void Optimizer::StepPrograms(const Options& options, const std::vector<Member>& 
   std::vector<State*> states;
   for (const Member& member : members) {
     const double step = NextStep(*member.state);
-    if (member.gradient.is_sparse() && StepSparse(options, step, member.parameter, member.gradient, *member.state))
-      continue;
+    const auto other_step = member.gradient.is_sparse() ? &Optimizer::StepSparse : &Optimizer::StepDense;
+    if ((this->*other_step)(options, step, member.parameter, member.gradient, *member.state)) continue;
     tasks.push_back(TaskOf(options, member, step, foreach));
     states.push_back(member.state);
   }
@@ -147,6 +147,7 @@ void Optimizer::StepPrograms(const Options& options, const std::vector<Member>& 
     for (size_t j = 0; j < states[i]->tensors.size(); ++j) {
       if (!states[i]->tensors[j].defined()) states[i]->tensors[j] = tasks[i].registers[internal::kState + j];
     }
+    Finish(options, *states[i], foreach);
   }
 }
 

@@ -71,7 +71,9 @@ class Optimizer : public torch::optim::Optimizer {
   virtual void InitState(const at::Tensor& parameter, const Options& options, State& state) const {}
   // Writes a step. `step` counts from 1, and `foreach` is true if Python's multi-tensor function is to be followed.
   virtual void Write(const Options& options, const State& state, double step, bool foreach,
-                     internal::Program& program) const = 0;
+                     internal::Program& program) const {}
+  // Sets what only the next step reads, after a program has run.
+  virtual void Finish(const Options& options, const State& state, bool foreach) const {}
   // Steps by ATen's kernel. The counts are those after the step.
   virtual void Fused(const Options& options, Batch& batch) const;
   // Throws if a sparse gradient is not supported.
@@ -79,6 +81,11 @@ class Optimizer : public torch::optim::Optimizer {
   // Steps a parameter whose gradient is sparse, and returns true. By default, returns false: the program is run.
   virtual bool StepSparse(const Options& options, double step, const at::Tensor& parameter, const at::Tensor& gradient,
                           State& state) const {
+    return false;
+  }
+  // Steps a parameter whose gradient is dense in another way than by a program.
+  virtual bool StepDense(const Options& options, double step, const at::Tensor& parameter, const at::Tensor& gradient,
+                         State& state) const {
     return false;
   }
   // True if Python's multi-tensor function steps complex numbers as pairs of real ones.
