@@ -87,13 +87,23 @@ def radam(pick):
     return {**adamax(pick), "decoupled_weight_decay": pick(False, True)}
 
 
+def asgd(pick):
+    return {
+        "lambd": pick(1e-4, 0.1),
+        "alpha": pick(0.75, 0.5),
+        "t0": pick(1e6, 3, 20),
+        "weight_decay": pick(0, 1e-2),
+        "maximize": pick(False, True),
+    }
+
+
 class Row:
     """What Python's optimizer takes. `tensor_rate` holds the modes in which the rate may be a tensor. With `scalars`,
     load_state_dict() gives scalars of the state the parameter's dtype, which changes the steps after it."""
 
     def __init__(self, options, modes=("default", "foreach", "fused"), sparse=False, tensor_rate=("default",), **more):
         self.options, self.modes, self.sparse, self.tensor_rate = options, modes, sparse, tensor_rate
-        self.scalars = more.get("scalars", False)
+        self.scalars, self.matrices = more.get("scalars", False), more.get("matrices", False)
 
 
 OPTIMIZERS = {
@@ -106,12 +116,14 @@ OPTIMIZERS = {
     "Adadelta": Row(adadelta, modes=NOT_FUSED, tensor_rate=ALL),
     "NAdam": Row(nadam, modes=NOT_FUSED, tensor_rate=ALL, scalars=True),
     "RAdam": Row(radam, modes=NOT_FUSED, tensor_rate=ALL),
+    "ASGD": Row(asgd, modes=NOT_FUSED, tensor_rate=ALL, scalars=True),
 }
 
 
-def make_parameter(chance, dtype, fused):
+def make_parameter(chance, dtype, fused, matrices=False):
     """Empty, without dimensions, longer than a block, transposed, or with gaps between its elements."""
-    shape = chance.choice([(0,), (), (1,), (7,), (5, 9), (33, 3), (2, 3, 4), (1027,), (2, 1025), (16,)])
+    shapes = [(0,), (), (1,), (7,), (5, 9), (33, 3), (2, 3, 4), (1027,), (2, 1025), (16,)]
+    shape = chance.choice([shape for shape in shapes if not matrices or len(shape) == 2])
     tensor = torch.randn(shape, dtype=dtype)
     kind = chance.choice(["plain", "plain", "transposed", "gaps"])
     if tensor.dim() == 2 and kind == "transposed":
@@ -153,7 +165,7 @@ class Configuration:
         row = self.row = OPTIMIZERS[self.kind]
         mode = chance.choice(row.modes)
         sparse = row.sparse and mode != "fused" and chance.random() < 0.15
-        dtypes = FLOATS if mode == "fused" or sparse or chance.random() < 0.8 else COMPLEX
+        dtypes = FLOATS if mode == "fused" or sparse or row.matrices or chance.random() < 0.8 else COMPLEX
         self.options = {**row.options(pick), "lr": pick(1e-3, 0.02, 1)}
         if mode == "fused" and self.options.get("momentum"):
             dtypes = FLOATS[:2]  # with bfloat16, two runs in Python differ
@@ -162,12 +174,12 @@ class Configuration:
             self.options.update({key: value for key, value in off.items() if key in self.options})
         if mode != "default":
             self.options[mode] = True
-        elif chance.random() < 0.3:
+        elif "foreach" in row.modes and chance.random() < 0.3:
             self.options["foreach"] = False
         if mode in row.tensor_rate and chance.random() < 0.2:
             self.options["lr"] = torch.tensor(float(self.options["lr"]))
         self.parameters = [
-            torch.randn(6, 3, dtype=pick(*dtypes)) if sparse else make_parameter(chance, pick(*dtypes), mode == "fused")
+            torch.randn(6, 3, dtype=pick(*dtypes)) if sparse else make_parameter(chance, pick(*dtypes), mode == "fused", row.matrices)
             for _ in range(chance.randint(1, 6))
         ]
         numbers = list(range(len(self.parameters)))
