@@ -97,6 +97,14 @@ def asgd(pick):
     }
 
 
+def rprop(pick):
+    return {
+        "etas": pick((0.5, 1.2), (0.3, 2)),
+        "step_sizes": pick((1e-6, 50), (1e-2, 0.5)),
+        "maximize": pick(False, True),
+    }
+
+
 class Row:
     """What Python's optimizer takes. `tensor_rate` holds the modes in which the rate may be a tensor. With `scalars`,
     load_state_dict() gives scalars of the state the parameter's dtype, which changes the steps after it."""
@@ -117,6 +125,7 @@ OPTIMIZERS = {
     "NAdam": Row(nadam, modes=NOT_FUSED, tensor_rate=ALL, scalars=True),
     "RAdam": Row(radam, modes=NOT_FUSED, tensor_rate=ALL),
     "ASGD": Row(asgd, modes=NOT_FUSED, tensor_rate=ALL, scalars=True),
+    "Rprop": Row(rprop, modes=NOT_FUSED, tensor_rate=ALL),
 }
 
 

@@ -26,6 +26,7 @@
 #include "lockstep/optim/radam.h"
 #include "lockstep/optim/rmsprop.h"
 #include "lockstep/optim/sgd.h"
+#include "lockstep/optim/rprop.h"
 #include "lockstep/optim/asgd.h"
 
 namespace lockstep::optim {
@@ -45,6 +46,7 @@ std::unique_ptr<torch::optim::Optimizer> Make(const Groups& groups) {
 // Every option comes from the loaded state.
 const std::map<std::string, std::unique_ptr<torch::optim::Optimizer> (*)(const Groups&)> kKinds = {
     {"Adam", Make<Adam>},     {"AdamW", Make<AdamW>},     {"SGD", Make<SGD>},
+    {"Rprop", Make<Rprop>},
     {"ASGD", Make<ASGD>},
     {"RAdam", Make<RAdam>},   {"NAdam", Make<NAdam>},     {"Adadelta", Make<Adadelta>},
     {"Adamax", Make<Adamax>}, {"RMSprop", Make<RMSprop>}, {"Adagrad", Make<Adagrad>},
