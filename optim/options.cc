@@ -23,6 +23,10 @@ class Writer : public OptionVisitor {
   void Visit(const char* key, bool& value) override { archive_.write(key, c10::IValue(value)); }
   void Visit(const char* key, std::optional<bool>& value) override { archive_.write(key, c10::IValue(value)); }
   void Visit(const char* key, std::tuple<double, double>& value) override { archive_.write(key, c10::IValue(value)); }
+  void Visit(const char* key, std::tuple<double, double, double>& value) override {
+    archive_.write(key, c10::IValue(value));
+  }
+  void Visit(const char* key, std::optional<std::string>& value) override { archive_.write(key, c10::IValue(value)); }
   void Constant(const char* key, bool value) override {}
 
  private:
@@ -43,6 +47,12 @@ class Reader : public OptionVisitor {
   void Visit(const char* key, std::optional<bool>& value) override { value = Read(key).toOptional<bool>(); }
   void Visit(const char* key, std::tuple<double, double>& value) override {
     value = Read(key).to<std::tuple<double, double>>();
+  }
+  void Visit(const char* key, std::tuple<double, double, double>& value) override {
+    value = Read(key).to<std::tuple<double, double, double>>();
+  }
+  void Visit(const char* key, std::optional<std::string>& value) override {
+    value = Read(key).toOptional<std::string>();
   }
   void Constant(const char* key, bool value) override {}
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -27,6 +28,8 @@ class OptionVisitor {
   virtual void Visit(const char* key, bool& value) = 0;
   virtual void Visit(const char* key, std::optional<bool>& value) = 0;
   virtual void Visit(const char* key, std::tuple<double, double>& value) = 0;
+  virtual void Visit(const char* key, std::tuple<double, double, double>& value) = 0;
+  virtual void Visit(const char* key, std::optional<std::string>& value) = 0;
   // A key of Python's with the one value that this optimizer has.
   virtual void Constant(const char* key, bool value) = 0;
 };

@@ -10,9 +10,12 @@
 #include "lockstep/optim/adadelta.h"
 #include "lockstep/optim/adagrad.h"
 #include "lockstep/optim/adamax.h"
+#include "lockstep/optim/asgd.h"
+#include "lockstep/optim/muon.h"
 #include "lockstep/optim/nadam.h"
 #include "lockstep/optim/radam.h"
 #include "lockstep/optim/rmsprop.h"
+#include "lockstep/optim/rprop.h"
 
 namespace lockstep::optim {
 namespace {
@@ -73,6 +76,27 @@ TEST(Refusals, OfTheKindsOfAdam) {
   ExpectRefusals<NAdam, NAdamOptions>();
   ExpectRefusals<RAdam, RAdamOptions>();
   EXPECT_EQ(Refusal<NAdam>(NAdamOptions().momentum_decay(-1)), "Invalid momentum_decay value: -1");
+}
+
+TEST(Refusals, OfASGDAndRprop) {
+  EXPECT_EQ(Refusal<ASGD>(ASGDOptions()), "nothing");
+  EXPECT_EQ(Refusal<ASGD>(ASGDOptions(-1)), "Invalid learning rate: -1");
+  EXPECT_EQ(Refusal<ASGD>(ASGDOptions().weight_decay(-1)), "Invalid weight_decay value: -1");
+  EXPECT_EQ(Refusal<Rprop>(RpropOptions()), "nothing");
+  EXPECT_EQ(Refusal<Rprop>(RpropOptions(-1)), "Invalid learning rate: -1");
+  EXPECT_EQ(Refusal<Rprop>(RpropOptions().etas({1.5, 1.2})), "Invalid eta values: 1.5, 1.2");
+}
+
+TEST(Refusals, OfMuon) {
+  EXPECT_EQ(Refusal<Muon>(MuonOptions()), "nothing");
+  EXPECT_EQ(Refusal<Muon>(MuonOptions(-1)), "Learning rate should be >= 0 but is: -1");
+  EXPECT_EQ(Refusal<Muon>(MuonOptions().momentum(-1)), "momentum should be >= 0 but is: -1");
+  EXPECT_EQ(Refusal<Muon>(MuonOptions().weight_decay(-1)), "weight decay should be >= 0 but is: -1");
+  EXPECT_EQ(Refusal<Muon>(MuonOptions().adjust_lr_fn("none")), "Adjust learning rate function none is not supported");
+  EXPECT_EQ(Refusal<Muon>(MuonOptions().ns_steps(100)),
+            "Number of steps must be less than 100 for computational efficiency");
+  EXPECT_EQ(Refusal<Muon>(MuonOptions(), at::ones({3}).set_requires_grad(true)),
+            "Muon only supports 2D parameters whereas we found a parameter with size: torch.Size([3])");
 }
 
 }  // namespace

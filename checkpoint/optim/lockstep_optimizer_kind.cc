@@ -51,6 +51,24 @@ class OptionFields : public lockstep::optim::OptionVisitor {
       return TwoNumbers(found, first, second);
     });
   }
+  void Visit(const char* key, std::tuple<double, double, double>& value) override {
+    auto& [first, second, third] = value;
+    fields_.Field(key, Value::Tuple({first, second, third}),
+                  [&, &first = first, &second = second, &third = third](const Value& found) -> absl::Status {
+                    LOCKSTEP_ASSIGN_OR_RETURN(first, GetDouble(found, {0}));
+                    LOCKSTEP_ASSIGN_OR_RETURN(second, GetDouble(found, {1}));
+                    LOCKSTEP_ASSIGN_OR_RETURN(third, GetDouble(found, {2}));
+                    return absl::OkStatus();
+                  });
+  }
+  void Visit(const char* key, std::optional<std::string>& value) override {
+    fields_.Field(key, value ? Value(*value) : Value(), [&](const Value& found) -> absl::Status {
+      value.reset();
+      if (found.is_none()) return absl::OkStatus();
+      LOCKSTEP_ASSIGN_OR_RETURN(value, GetString(found, {}));
+      return absl::OkStatus();
+    });
+  }
   void Constant(const char* key, bool value) override {
     if (value) return fields_.WriteOnly(key, true);
     fields_.AlwaysFalse(key, "lockstep::optim");

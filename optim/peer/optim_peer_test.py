@@ -105,6 +105,19 @@ def rprop(pick):
     }
 
 
+def muon(pick):
+    nesterov = pick(False, True)
+    return {
+        "weight_decay": pick(0, 0.1),
+        "momentum": pick(0.95, 0.5),
+        "nesterov": nesterov,
+        "ns_coefficients": pick((3.4445, -4.775, 2.0315), (2, -1.5, 0.5)),
+        "eps": pick(1e-7, 1e-3),
+        "ns_steps": pick(5, 2),
+        "adjust_lr_fn": pick(None, "original", "match_rms_adamw"),
+    }
+
+
 class Row:
     """What Python's optimizer takes. `tensor_rate` holds the modes in which the rate may be a tensor. With `scalars`,
     load_state_dict() gives scalars of the state the parameter's dtype, which changes the steps after it."""
@@ -126,6 +139,7 @@ OPTIMIZERS = {
     "RAdam": Row(radam, modes=NOT_FUSED, tensor_rate=ALL),
     "ASGD": Row(asgd, modes=NOT_FUSED, tensor_rate=ALL, scalars=True),
     "Rprop": Row(rprop, modes=NOT_FUSED, tensor_rate=ALL),
+    "Muon": Row(muon, modes=("default",), tensor_rate=ALL, matrices=True),
 }
 
 
