@@ -17,19 +17,19 @@ set(lockstep_all_components
   comm_hierarchical
   comm_cpu
   comm_nccl
-  checkpoint
-  checkpoint_manager
-  checkpoint_sharded
-  inspect_program
   sampler
-  sampler_checkpoint
-  ddp
-  ddp_checkpoint
-  elastic
   dp
   data
   data_images
   optim
+  checkpoint
+  checkpoint_manager
+  checkpoint_sharded
+  inspect_program
+  sampler_checkpoint
+  ddp
+  ddp_checkpoint
+  elastic
   tensorboard
   models
   models_scripted
@@ -356,6 +356,186 @@ lockstep_source_options("-DUSE_C10D_NCCL"
   comm/nccl/nccl.cc
 )
 
+# lockstep::sampler
+set(lockstep_sampler_sources
+  sampler/distributed_batch_sampler.cc
+  sampler/distributed_sampler.cc
+  sampler/evaluation_sampler.cc
+  sampler/feistel_permutation.cc
+  sampler/internal/archive.cc
+  sampler/internal/checks.cc
+  sampler/internal/order.cc
+  sampler/random_sampler.cc
+  sampler/sampler_state.cc
+  sampler/torch_permutation.cc
+  sampler/virtual_rank_sampler.cc
+  sampler/weighted_sampler.cc
+)
+set(lockstep_sampler_headers
+  sampler/distributed_batch_sampler.h
+  sampler/distributed_sampler.h
+  sampler/evaluation_sampler.h
+  sampler/feistel_permutation.h
+  sampler/index_iterator.h
+  sampler/internal/archive.h
+  sampler/internal/order.h
+  sampler/random_sampler.h
+  sampler/sampler.h
+  sampler/sampler_state.h
+  sampler/torch_permutation.h
+  sampler/torch_sampler.h
+  sampler/virtual_rank_sampler.h
+  sampler/weighted_sampler.h
+)
+set(lockstep_sampler_components base base_torch)
+set(lockstep_sampler_third_party absl torch)
+
+# lockstep::dp
+set(lockstep_dp_sources
+  dp/broadcast.cc
+  dp/device_id.cc
+  dp/gather.cc
+  dp/internal/balance.cc
+  dp/internal/chunk.cc
+  dp/internal/copy.cc
+  dp/internal/kept_replicas.cc
+  dp/internal/module.cc
+  dp/internal/sum_of_copies.cc
+  dp/internal/workers.cc
+  dp/parallel_apply.cc
+  dp/scatter.cc
+)
+set(lockstep_dp_cpu_sources dp/internal/peers_stub.cc)
+set(lockstep_dp_cuda_sources dp/internal/peers_cuda.cc)
+set(lockstep_dp_headers
+  dp/broadcast.h
+  dp/data_parallel.h
+  dp/device_id.h
+  dp/gather.h
+  dp/internal/balance.h
+  dp/internal/chunk.h
+  dp/internal/copy.h
+  dp/internal/kept_replicas.h
+  dp/internal/module.h
+  dp/internal/peers.h
+  dp/internal/workers.h
+  dp/parallel_apply.h
+  dp/replicate.h
+  dp/scatter.h
+)
+set(lockstep_dp_components base base_torch base_logging)
+set(lockstep_dp_third_party absl torch)
+set(lockstep_dp_cuda_third_party torch_cuda)
+
+# lockstep::data
+set(lockstep_data_sources
+  data/dataset.cc
+  data/fake_data.cc
+  data/fashion_mnist.cc
+  data/geometry.cc
+  data/idx.cc
+  data/image_folder.cc
+  data/image_transform.cc
+  data/internal/batch.cc
+  data/internal/byte_source.cc
+  data/internal/folder_tree.cc
+  data/internal/python_order.cc
+  data/internal/resample.cc
+  data/internal/resample_kernels.cc
+  data/internal/resample_kernels_avx2.cc
+  data/internal/resample_taps.cc
+  data/loader.cc
+  data/torch_dataset.cc
+  data/transforms.cc
+)
+set(lockstep_data_headers
+  data/dataset.h
+  data/example.h
+  data/fake_data.h
+  data/fashion_mnist.h
+  data/geometry.h
+  data/idx.h
+  data/image.h
+  data/image_folder.h
+  data/image_transform.h
+  data/loader.h
+  data/torch_dataset.h
+  data/transforms.h
+)
+set(lockstep_data_components base base_torch base_logging sampler)
+set(lockstep_data_third_party absl torch zlib)
+
+# lockstep::data_images
+set(lockstep_data_images_sources
+  data/image_dataset.cc
+  data/image_decoder.cc
+  data/internal/bmp_decoder.cc
+  data/internal/foreign_kind.cc
+  data/internal/jpeg_decoder.cc
+  data/internal/jpeg_markers.cc
+  data/internal/leptonica.cc
+  data/internal/png_decoder.cc
+  data/internal/pnm_decoder.cc
+  data/internal/tiff_colors.cc
+  data/internal/tiff_decoder.cc
+  data/internal/tiff_directory.cc
+  data/internal/tiff_kind.cc
+  data/internal/webp_decoder.cc
+  data/internal/whole_file.cc
+)
+set(lockstep_data_images_headers data/image_dataset.h data/image_decoder.h)
+set(lockstep_data_images_components base base_torch data)
+set(lockstep_data_images_third_party absl leptonica libjpeg libpng torch)
+
+# lockstep::optim
+set(lockstep_optim_sources
+  optim/adadelta.cc
+  optim/adagrad.cc
+  optim/adam.cc
+  optim/adamax.cc
+  optim/asgd.cc
+  optim/averaged_model.cc
+  optim/internal/aten.cc
+  optim/internal/blocks.cc
+  optim/internal/foreach.cc
+  optim/internal/kernels.cc
+  optim/internal/root.cc
+  optim/muon.cc
+  optim/nadam.cc
+  optim/number.cc
+  optim/optimizer.cc
+  optim/options.cc
+  optim/radam.cc
+  optim/rmsprop.cc
+  optim/rprop.cc
+  optim/sgd.cc
+)
+set(lockstep_optim_headers
+  optim/adadelta.h
+  optim/adagrad.h
+  optim/adam.h
+  optim/adamax.h
+  optim/adamw.h
+  optim/asgd.h
+  optim/averaged_model.h
+  optim/internal/kernels.h
+  optim/internal/program.h
+  optim/muon.h
+  optim/nadam.h
+  optim/number.h
+  optim/optimizer.h
+  optim/options.h
+  optim/radam.h
+  optim/rmsprop.h
+  optim/rprop.h
+  optim/sgd.h
+)
+set(lockstep_optim_components base base_torch)
+set(lockstep_optim_third_party absl torch)
+lockstep_source_options("-O3;-fno-math-errno;-fno-trapping-math"
+  optim/internal/kernels.cc
+)
+
 # lockstep::checkpoint
 set(lockstep_checkpoint_sources
   checkpoint/archive/bounds.cc
@@ -382,6 +562,7 @@ set(lockstep_checkpoint_sources
   checkpoint/optim/chainable.cc
   checkpoint/optim/cycles.cc
   checkpoint/optim/fields.cc
+  checkpoint/optim/lockstep_optimizer_kind.cc
   checkpoint/optim/lr_scheduler.cc
   checkpoint/optim/momentum.cc
   checkpoint/optim/optimizer.cc
@@ -431,7 +612,7 @@ set(lockstep_checkpoint_headers
   checkpoint/state_dict.h
   checkpoint/value.h
 )
-set(lockstep_checkpoint_components base base_torch)
+set(lockstep_checkpoint_components base base_torch optim)
 set(lockstep_checkpoint_third_party absl torch zlib)
 lockstep_source_options("-ffp-contract=off"
   checkpoint/optim/scheduler.cc
@@ -498,40 +679,6 @@ set(lockstep_inspect_program_sources
 )
 set(lockstep_inspect_program_components base base_torch checkpoint)
 set(lockstep_inspect_program_third_party absl gflags libcrypto nlohmann_json torch)
-
-# lockstep::sampler
-set(lockstep_sampler_sources
-  sampler/distributed_batch_sampler.cc
-  sampler/distributed_sampler.cc
-  sampler/evaluation_sampler.cc
-  sampler/feistel_permutation.cc
-  sampler/internal/archive.cc
-  sampler/internal/checks.cc
-  sampler/internal/order.cc
-  sampler/random_sampler.cc
-  sampler/sampler_state.cc
-  sampler/torch_permutation.cc
-  sampler/virtual_rank_sampler.cc
-  sampler/weighted_sampler.cc
-)
-set(lockstep_sampler_headers
-  sampler/distributed_batch_sampler.h
-  sampler/distributed_sampler.h
-  sampler/evaluation_sampler.h
-  sampler/feistel_permutation.h
-  sampler/index_iterator.h
-  sampler/internal/archive.h
-  sampler/internal/order.h
-  sampler/random_sampler.h
-  sampler/sampler.h
-  sampler/sampler_state.h
-  sampler/torch_permutation.h
-  sampler/torch_sampler.h
-  sampler/virtual_rank_sampler.h
-  sampler/weighted_sampler.h
-)
-set(lockstep_sampler_components base base_torch)
-set(lockstep_sampler_third_party absl torch)
 
 # lockstep::sampler_checkpoint
 set(lockstep_sampler_checkpoint_sources sampler/sampler_state_value.cc)
@@ -636,7 +783,7 @@ set(lockstep_ddp_headers
   ddp/zero/internal/shards.h
   ddp/zero/zero_redundancy_optimizer.h
 )
-set(lockstep_ddp_components base base_torch base_logging comm)
+set(lockstep_ddp_components base base_torch base_logging comm optim)
 set(lockstep_ddp_third_party absl nlohmann_json torch)
 set(lockstep_ddp_cuda_third_party torch_cuda)
 lockstep_source_options("-O3"
@@ -678,109 +825,6 @@ set(lockstep_elastic_sources
 set(lockstep_elastic_headers elastic/internal/shard.h elastic/sharded_optimizer.h elastic/world.h elastic/wrap.h)
 set(lockstep_elastic_components base base_torch base_logging launch comm checkpoint ddp)
 set(lockstep_elastic_third_party absl torch)
-
-# lockstep::dp
-set(lockstep_dp_sources
-  dp/broadcast.cc
-  dp/device_id.cc
-  dp/gather.cc
-  dp/internal/balance.cc
-  dp/internal/chunk.cc
-  dp/internal/copy.cc
-  dp/internal/kept_replicas.cc
-  dp/internal/module.cc
-  dp/internal/sum_of_copies.cc
-  dp/internal/workers.cc
-  dp/parallel_apply.cc
-  dp/scatter.cc
-)
-set(lockstep_dp_cpu_sources dp/internal/peers_stub.cc)
-set(lockstep_dp_cuda_sources dp/internal/peers_cuda.cc)
-set(lockstep_dp_headers
-  dp/broadcast.h
-  dp/data_parallel.h
-  dp/device_id.h
-  dp/gather.h
-  dp/internal/balance.h
-  dp/internal/chunk.h
-  dp/internal/copy.h
-  dp/internal/kept_replicas.h
-  dp/internal/module.h
-  dp/internal/peers.h
-  dp/internal/workers.h
-  dp/parallel_apply.h
-  dp/replicate.h
-  dp/scatter.h
-)
-set(lockstep_dp_components base base_torch base_logging)
-set(lockstep_dp_third_party absl torch)
-set(lockstep_dp_cuda_third_party torch_cuda)
-
-# lockstep::data
-set(lockstep_data_sources
-  data/dataset.cc
-  data/fake_data.cc
-  data/fashion_mnist.cc
-  data/geometry.cc
-  data/idx.cc
-  data/image_folder.cc
-  data/image_transform.cc
-  data/internal/batch.cc
-  data/internal/byte_source.cc
-  data/internal/folder_tree.cc
-  data/internal/python_order.cc
-  data/internal/resample.cc
-  data/internal/resample_kernels.cc
-  data/internal/resample_kernels_avx2.cc
-  data/internal/resample_taps.cc
-  data/loader.cc
-  data/torch_dataset.cc
-  data/transforms.cc
-)
-set(lockstep_data_headers
-  data/dataset.h
-  data/example.h
-  data/fake_data.h
-  data/fashion_mnist.h
-  data/geometry.h
-  data/idx.h
-  data/image.h
-  data/image_folder.h
-  data/image_transform.h
-  data/loader.h
-  data/torch_dataset.h
-  data/transforms.h
-)
-set(lockstep_data_components base base_torch base_logging sampler)
-set(lockstep_data_third_party absl torch zlib)
-
-# lockstep::data_images
-set(lockstep_data_images_sources
-  data/image_dataset.cc
-  data/image_decoder.cc
-  data/internal/bmp_decoder.cc
-  data/internal/foreign_kind.cc
-  data/internal/jpeg_decoder.cc
-  data/internal/jpeg_markers.cc
-  data/internal/leptonica.cc
-  data/internal/png_decoder.cc
-  data/internal/pnm_decoder.cc
-  data/internal/tiff_colors.cc
-  data/internal/tiff_decoder.cc
-  data/internal/tiff_directory.cc
-  data/internal/tiff_kind.cc
-  data/internal/webp_decoder.cc
-  data/internal/whole_file.cc
-)
-set(lockstep_data_images_headers data/image_dataset.h data/image_decoder.h)
-set(lockstep_data_images_components base base_torch data)
-set(lockstep_data_images_third_party absl leptonica libjpeg libpng torch)
-
-# lockstep::optim
-set(lockstep_optim_sources optim/averaged_model.cc)
-set(lockstep_optim_headers optim/averaged_model.h)
-set(lockstep_optim_components base base_torch)
-set(lockstep_optim_third_party absl torch)
 
 # lockstep::tensorboard
 set(lockstep_tensorboard_sources tensorboard/summary_writer.cc)

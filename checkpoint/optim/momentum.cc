@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <tuple>
 
 #include "absl/strings/string_view.h"
@@ -27,6 +28,8 @@ class Finder final : public lockstep::optim::OptionVisitor {
   void Visit(const char*, int64_t&) override {}
   void Visit(const char*, bool&) override {}
   void Visit(const char*, std::optional<bool>&) override {}
+  void Visit(const char*, std::tuple<double, double, double>&) override {}
+  void Visit(const char*, std::optional<std::string>&) override {}
   void Constant(const char*, bool) override {}
 
   Momentum found;

@@ -202,7 +202,9 @@ class Configuration:
         if mode in row.tensor_rate and chance.random() < 0.2:
             self.options["lr"] = torch.tensor(float(self.options["lr"]))
         self.parameters = [
-            torch.randn(6, 3, dtype=pick(*dtypes)) if sparse else make_parameter(chance, pick(*dtypes), mode == "fused", row.matrices)
+            torch.randn(6, 3, dtype=pick(*dtypes))
+            if sparse
+            else make_parameter(chance, pick(*dtypes), mode == "fused", row.matrices)
             for _ in range(chance.randint(1, 6))
         ]
         numbers = list(range(len(self.parameters)))

@@ -51,7 +51,6 @@ COMPONENTS = {
     "data_images": ["//data:image_decoder", "//data:image_dataset", "//data:libjpeg"],
     "optim": ["//optim/..."],
     "tensorboard": ["//tensorboard/..."],
-    "optim": ["//optim/..."],
     "models": ["//models/..."],
     "models_scripted": ["//models/scripted/..."],
 }
