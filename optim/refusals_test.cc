@@ -11,6 +11,8 @@
 #include "lockstep/optim/adagrad.h"
 #include "lockstep/optim/adamax.h"
 #include "lockstep/optim/asgd.h"
+#include "lockstep/optim/lamb.h"
+#include "lockstep/optim/lars.h"
 #include "lockstep/optim/muon.h"
 #include "lockstep/optim/nadam.h"
 #include "lockstep/optim/radam.h"
@@ -72,6 +74,7 @@ void ExpectRefusals() {
 }
 
 TEST(Refusals, OfTheKindsOfAdam) {
+  ExpectRefusals<LAMB, LAMBOptions>();
   ExpectRefusals<Adamax, AdamaxOptions>();
   ExpectRefusals<NAdam, NAdamOptions>();
   ExpectRefusals<RAdam, RAdamOptions>();
@@ -97,6 +100,14 @@ TEST(Refusals, OfMuon) {
             "Number of steps must be less than 100 for computational efficiency");
   EXPECT_EQ(Refusal<Muon>(MuonOptions(), at::ones({3}).set_requires_grad(true)),
             "Muon only supports 2D parameters whereas we found a parameter with size: torch.Size([3])");
+}
+
+TEST(Refusals, OfLARS) {
+  EXPECT_EQ(Refusal<LARS>(LARSOptions()), "nothing");
+  EXPECT_EQ(Refusal<LARS>(LARSOptions(-1)), "Invalid learning rate: -1");
+  EXPECT_EQ(Refusal<LARS>(LARSOptions().momentum(-1)), "Invalid momentum value: -1");
+  EXPECT_EQ(Refusal<LARS>(LARSOptions().weight_decay(-1)), "Invalid weight_decay value: -1");
+  EXPECT_EQ(Refusal<LARS>(LARSOptions().trust_coefficient(-1)), "Invalid trust_coefficient value: -1");
 }
 
 }  // namespace

@@ -118,6 +118,72 @@ def muon(pick):
     }
 
 
+class Layerwise(torch.optim.Optimizer):
+    """Steps that have a length for each parameter."""
+
+    def __init__(self, params, lr, **options):
+        super().__init__(params, {"lr": lr, **{key: options[key] for key in self.keys}})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.update(p, -p.grad if group["maximize"] else p.grad, self.state[p], group)
+
+    def norm(self, tensor):
+        return torch.linalg.vector_norm(tensor, dtype=torch.float64).item()
+
+
+class LAMB(Layerwise):
+    """Y. You et al., "Large Batch Optimization for Deep Learning", ICLR 2020, algorithm 2."""
+
+    keys = ["betas", "eps", "weight_decay", "maximize"]
+
+    def update(self, p, gradient, state, group):
+        if not state:
+            state.update(step=torch.tensor(0.0), exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
+        state["step"] += 1
+        step, (beta1, beta2) = state["step"].item(), group["betas"]
+        m = state["exp_avg"].lerp_(gradient, 1 - beta1)
+        v = state["exp_avg_sq"].lerp_(gradient * gradient, 1 - beta2)
+        update = m / (1 - beta1**step) / ((v / (1 - beta2**step)).sqrt() + group["eps"])
+        update = update.add(p, alpha=group["weight_decay"])
+        length, update_length = self.norm(p), self.norm(update)
+        ratio = length / update_length if length > 0 and update_length > 0 else 1
+        p.add_(update, alpha=-float(group["lr"]) * ratio)
+
+
+class LARS(Layerwise):
+    """Y. You, I. Gitman, B. Ginsburg, "Large Batch Training of Convolutional Networks", 2017, algorithm 1."""
+
+    keys = ["momentum", "weight_decay", "trust_coefficient", "maximize"]
+
+    def update(self, p, gradient, state, group):
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(p)
+        length, slope, decay = self.norm(p), self.norm(gradient), group["weight_decay"]
+        ratio = group["trust_coefficient"] * length / (slope + decay * length) if length > 0 and slope > 0 else 1
+        velocity = state["momentum_buffer"].mul_(group["momentum"])
+        p.sub_(velocity.add_(gradient.add(p, alpha=decay), alpha=float(group["lr"]) * ratio))
+
+
+WRITTEN_HERE = {"LAMB": LAMB, "LARS": LARS}
+
+
+def lamb(pick):
+    return {**adamax(pick), "eps": pick(1e-6, 1e-3)}
+
+
+def lars(pick):
+    return {
+        "momentum": pick(0, 0.9),
+        "weight_decay": pick(0, 1e-2),
+        "trust_coefficient": pick(1e-3, 0.5),
+        "maximize": pick(False, True),
+    }
+
+
 class Row:
     """What Python's optimizer takes. `tensor_rate` holds the modes in which the rate may be a tensor. With `scalars`,
     load_state_dict() gives scalars of the state the parameter's dtype, which changes the steps after it."""
@@ -125,6 +191,7 @@ class Row:
     def __init__(self, options, modes=("default", "foreach", "fused"), sparse=False, tensor_rate=("default",), **more):
         self.options, self.modes, self.sparse, self.tensor_rate = options, modes, sparse, tensor_rate
         self.scalars, self.matrices = more.get("scalars", False), more.get("matrices", False)
+        self.real = self.matrices or more.get("real", False)
 
 
 OPTIMIZERS = {
@@ -140,6 +207,8 @@ OPTIMIZERS = {
     "ASGD": Row(asgd, modes=NOT_FUSED, tensor_rate=ALL, scalars=True),
     "Rprop": Row(rprop, modes=NOT_FUSED, tensor_rate=ALL),
     "Muon": Row(muon, modes=("default",), tensor_rate=ALL, matrices=True),
+    "LAMB": Row(lamb, modes=("default",), tensor_rate=ALL, real=True),
+    "LARS": Row(lars, modes=("default",), tensor_rate=ALL, real=True),
 }
 
 
@@ -188,7 +257,7 @@ class Configuration:
         row = self.row = OPTIMIZERS[self.kind]
         mode = chance.choice(row.modes)
         sparse = row.sparse and mode != "fused" and chance.random() < 0.15
-        dtypes = FLOATS if mode == "fused" or sparse or row.matrices or chance.random() < 0.8 else COMPLEX
+        dtypes = FLOATS if mode == "fused" or sparse or row.real or chance.random() < 0.8 else COMPLEX
         self.options = {**row.options(pick), "lr": pick(1e-3, 0.02, 1)}
         if mode == "fused" and self.options.get("momentum"):
             dtypes = FLOATS[:2]  # with bfloat16, two runs in Python differ
@@ -221,7 +290,8 @@ class Configuration:
         groups = []
         for numbers, rate in zip(self.groups, self.rates):
             groups.append({"params": [parameters[number] for number in numbers], **({"lr": rate} if rate else {})})
-        return getattr(torch.optim, self.kind)(groups, **copy.deepcopy(self.options))
+        kind = WRITTEN_HERE.get(self.kind) or getattr(torch.optim, self.kind)
+        return kind(groups, **copy.deepcopy(self.options))
 
     def step(self, optimizer, parameters, gradients):
         for of_step in gradients:
