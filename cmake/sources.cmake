@@ -500,6 +500,8 @@ set(lockstep_optim_sources
   optim/internal/foreach.cc
   optim/internal/kernels.cc
   optim/internal/root.cc
+  optim/lamb.cc
+  optim/lars.cc
   optim/muon.cc
   optim/nadam.cc
   optim/number.cc
@@ -520,6 +522,8 @@ set(lockstep_optim_headers
   optim/averaged_model.h
   optim/internal/kernels.h
   optim/internal/program.h
+  optim/lamb.h
+  optim/lars.h
   optim/muon.h
   optim/nadam.h
   optim/number.h

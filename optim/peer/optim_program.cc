@@ -23,14 +23,14 @@
 #include "lockstep/optim/adamax.h"
 #include "lockstep/optim/adamw.h"
 #include "lockstep/optim/asgd.h"
+#include "lockstep/optim/lamb.h"
+#include "lockstep/optim/lars.h"
 #include "lockstep/optim/muon.h"
 #include "lockstep/optim/nadam.h"
 #include "lockstep/optim/radam.h"
 #include "lockstep/optim/rmsprop.h"
 #include "lockstep/optim/rprop.h"
 #include "lockstep/optim/sgd.h"
-#include "lockstep/optim/lars.h"
-#include "lockstep/optim/lamb.h"
 
 namespace lockstep::optim {
 namespace {
@@ -48,20 +48,10 @@ std::unique_ptr<torch::optim::Optimizer> Make(const Groups& groups) {
 
 // Every option comes from the loaded state.
 const std::map<std::string, std::unique_ptr<torch::optim::Optimizer> (*)(const Groups&)> kKinds = {
-    {"Adam", Make<Adam>},
-    {"AdamW", Make<AdamW>},
-    {"SGD", Make<SGD>},
-    {"LARS", Make<LARS>},
-    {"LAMB", Make<LAMB>},
-    {"Muon", Make<Muon>},
-    {"Rprop", Make<Rprop>},
-    {"ASGD", Make<ASGD>},
-    {"RAdam", Make<RAdam>},
-    {"NAdam", Make<NAdam>},
-    {"Adadelta", Make<Adadelta>},
-    {"Adamax", Make<Adamax>},
-    {"RMSprop", Make<RMSprop>},
-    {"Adagrad", Make<Adagrad>},
+    {"Adam", Make<Adam>},       {"AdamW", Make<AdamW>},     {"SGD", Make<SGD>},           {"LARS", Make<LARS>},
+    {"LAMB", Make<LAMB>},       {"Muon", Make<Muon>},       {"Rprop", Make<Rprop>},       {"ASGD", Make<ASGD>},
+    {"RAdam", Make<RAdam>},     {"NAdam", Make<NAdam>},     {"Adadelta", Make<Adadelta>}, {"Adamax", Make<Adamax>},
+    {"RMSprop", Make<RMSprop>}, {"Adagrad", Make<Adagrad>},
 };
 
 at::Tensor Gradient(const Value& value) {
