@@ -63,6 +63,23 @@ void Optimizer::CheckGroups() const {
   }
 }
 
+void Optimizer::InitState(const at::Tensor& parameter, const Options& options, State& state) const {}
+
+void Optimizer::Write(const Options& options, const State& state, double step, bool foreach,
+                      internal::Program& program) const {}
+
+void Optimizer::Finish(const Options& options, const State& state, bool foreach) const {}
+
+bool Optimizer::StepSparse(const Options& options, double step, const at::Tensor& parameter, const at::Tensor& gradient,
+                           State& state) const {
+  return false;
+}
+
+bool Optimizer::StepDense(const Options& options, double step, const at::Tensor& parameter, const at::Tensor& gradient,
+                          State& state) const {
+  return false;
+}
+
 void Optimizer::Fused(const Options& options, Batch& batch) const {
   TORCH_CHECK(false, name(), " has no fused implementation");
 }

@@ -68,26 +68,22 @@ class Optimizer : public torch::optim::Optimizer {
   };
 
   // Makes the state of a parameter that has none, in `state.tensors`. "step" is made by the caller.
-  virtual void InitState(const at::Tensor& parameter, const Options& options, State& state) const {}
+  virtual void InitState(const at::Tensor& parameter, const Options& options, State& state) const;
   // Writes a step. `step` counts from 1, and `foreach` is true if Python's multi-tensor function is to be followed.
   virtual void Write(const Options& options, const State& state, double step, bool foreach,
-                     internal::Program& program) const {}
+                     internal::Program& program) const;
   // Sets what only the next step reads, after a program has run.
-  virtual void Finish(const Options& options, const State& state, bool foreach) const {}
+  virtual void Finish(const Options& options, const State& state, bool foreach) const;
   // Steps by ATen's kernel. The counts are those after the step.
   virtual void Fused(const Options& options, Batch& batch) const;
   // Throws if a sparse gradient is not supported.
   virtual void CheckSparse(const Options& options) const;
   // Steps a parameter whose gradient is sparse, and returns true. By default, returns false: the program is run.
   virtual bool StepSparse(const Options& options, double step, const at::Tensor& parameter, const at::Tensor& gradient,
-                          State& state) const {
-    return false;
-  }
+                          State& state) const;
   // Steps a parameter whose gradient is dense in another way than by a program.
   virtual bool StepDense(const Options& options, double step, const at::Tensor& parameter, const at::Tensor& gradient,
-                         State& state) const {
-    return false;
-  }
+                         State& state) const;
   // True if Python's multi-tensor function steps complex numbers as pairs of real ones.
   virtual bool complex_as_real() const { return true; }
   // False if a learning rate in a tensor excludes `foreach`.

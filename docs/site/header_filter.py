@@ -35,8 +35,8 @@ def filtered(text):
         before, words = line[: match.end("before")], line[match.end("slashes") :]
         if not before.strip():
             lines.append(before + comment(words, "///"))
-        elif re.match(r"[#}]|\s*(?:class|struct) \w+;", before):
-            lines.append(before)  # not about a declaration of this header
+        elif re.match(r"[#}]|\s*(?:class|struct) \w+;", before) or words.startswith(" NOLINT"):
+            lines.append(before)  # not about a declaration of this header, or not for readers
         else:
             lines.append(before + comment(words, "///<"))
     return "\n".join(lines) + "\n"

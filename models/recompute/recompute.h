@@ -82,7 +82,7 @@ template <typename Function>
 auto Recompute(Function function, const std::vector<at::Tensor>& inputs, const RecomputeOptions& options = {}) {
   const auto shared = std::make_shared<Function>(std::move(function));
   std::optional<decltype((*shared)(inputs))> result;
-  internal::RunFirst([shared](const std::vector<at::Tensor>& inputs) { (*shared)(inputs); }, inputs, options,
+  internal::RunFirst([shared](const std::vector<at::Tensor>& again) { (*shared)(again); }, inputs, options,
                      [&] { result.emplace((*shared)(inputs)); });
   return *std::move(result);
 }
