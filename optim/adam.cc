@@ -33,14 +33,9 @@ void BasicAdamOptions<kDecoupled>::Visit(OptionVisitor& visitor) {
 
 template <bool kDecoupled>
 void BasicAdamOptions<kDecoupled>::Check() const {
-  const auto [beta1, beta2] = betas();
   TORCH_CHECK_VALUE(!foreach ().value_or(false) || capturable() || !lr().is_tensor(),
                     "lr as a Tensor is not supported for capturable=False and foreach=True");
-  TORCH_CHECK_VALUE(lr() >= 0.0, "Invalid learning rate: ", double{lr()});
-  TORCH_CHECK_VALUE(eps() >= 0, "Invalid epsilon value: ", eps());
-  TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1, "Invalid beta parameter at index 0: ", beta1);
-  TORCH_CHECK_VALUE(beta2 >= 0 && beta2 < 1, "Invalid beta parameter at index 1: ", beta2);
-  TORCH_CHECK_VALUE(weight_decay() >= 0, "Invalid weight_decay value: ", weight_decay());
+  this->CheckAdamFamily(lr(), betas(), eps(), weight_decay());
   this->CheckModes();
 }
 

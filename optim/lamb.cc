@@ -19,14 +19,7 @@ void LAMBOptions::Visit(OptionVisitor& visitor) {
   visitor.Visit("maximize", maximize());
 }
 
-void LAMBOptions::Check() const {
-  const auto [beta1, beta2] = betas();
-  TORCH_CHECK_VALUE(lr() >= 0.0, "Invalid learning rate: ", double{lr()});
-  TORCH_CHECK_VALUE(eps() >= 0, "Invalid epsilon value: ", eps());
-  TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1, "Invalid beta parameter at index 0: ", beta1);
-  TORCH_CHECK_VALUE(beta2 >= 0 && beta2 < 1, "Invalid beta parameter at index 1: ", beta2);
-  TORCH_CHECK_VALUE(weight_decay() >= 0, "Invalid weight_decay value: ", weight_decay());
-}
+void LAMBOptions::Check() const { CheckAdamFamily(lr(), betas(), eps(), weight_decay()); }
 
 const std::vector<const char*>& LAMB::state_keys() const {
   static const std::vector<const char*> keys = {"step", "exp_avg", "exp_avg_sq"};

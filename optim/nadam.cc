@@ -25,12 +25,7 @@ void NAdamOptions::Visit(OptionVisitor& visitor) {
 }
 
 void NAdamOptions::Check() const {
-  const auto [beta1, beta2] = betas();
-  TORCH_CHECK_VALUE(lr() >= 0.0, "Invalid learning rate: ", double{lr()});
-  TORCH_CHECK_VALUE(eps() >= 0, "Invalid epsilon value: ", eps());
-  TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1, "Invalid beta parameter at index 0: ", beta1);
-  TORCH_CHECK_VALUE(beta2 >= 0 && beta2 < 1, "Invalid beta parameter at index 1: ", beta2);
-  TORCH_CHECK_VALUE(weight_decay() >= 0, "Invalid weight_decay value: ", weight_decay());
+  CheckAdamFamily(lr(), betas(), eps(), weight_decay());
   TORCH_CHECK_VALUE(momentum_decay() >= 0, "Invalid momentum_decay value: ", momentum_decay());
 }
 

@@ -76,6 +76,15 @@ void Options::CheckModes() const {
               "`fused` and `foreach` cannot be `True` together.");
 }
 
+void Options::CheckAdamFamily(double lr, const std::tuple<double, double>& betas, double eps, double weight_decay) {
+  const auto [beta1, beta2] = betas;
+  TORCH_CHECK_VALUE(lr >= 0, "Invalid learning rate: ", lr);
+  TORCH_CHECK_VALUE(eps >= 0, "Invalid epsilon value: ", eps);
+  TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1, "Invalid beta parameter at index 0: ", beta1);
+  TORCH_CHECK_VALUE(beta2 >= 0 && beta2 < 1, "Invalid beta parameter at index 1: ", beta2);
+  TORCH_CHECK_VALUE(weight_decay >= 0, "Invalid weight_decay value: ", weight_decay);
+}
+
 void Options::serialize(torch::serialize::InputArchive& archive) {
   Reader reader(archive);
   Visit(reader);

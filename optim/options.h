@@ -62,6 +62,8 @@ class Options : public torch::optim::OptimizerOptions {
   virtual Number& rate() = 0;
   // Throws if both `foreach` and `fused` are chosen.
   void CheckModes() const;
+  // Throws, with the words that Adam and the optimizers derived from it share, if one of these is out of its range.
+  static void CheckAdamFamily(double lr, const std::tuple<double, double>& betas, double eps, double weight_decay);
 };
 
 // `Derived` is the class of an optimizer's options. It can be copied.
