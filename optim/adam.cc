@@ -9,7 +9,6 @@
 
 namespace lockstep::optim {
 
-using internal::kGradient;
 using internal::kParameter;
 
 template <bool kDecoupled>
@@ -63,17 +62,10 @@ void BasicAdam<kDecoupled>::Write(const Options& options, const State& state, do
   const auto [beta1, beta2] = o.betas();
   constexpr internal::Register kAverage = internal::kState + 1, kSquares = kAverage + 1, kLargest = kAverage + 2;
   const internal::Register scratch = program.Temporary();
-  internal::Register gradient = kGradient;
-  if (o.maximize()) {
-    program.Neg(scratch, gradient);
-    gradient = scratch;
-  }
-  if (o.weight_decay() != 0 && (kDecoupled || o.decoupled_weight_decay())) {
+  const bool decoupled = kDecoupled || o.decoupled_weight_decay();
+  const internal::Register gradient = program.Gradient(scratch, o.maximize(), decoupled ? 0 : o.weight_decay());
+  if (decoupled && o.weight_decay() != 0)
     program.Mul(kParameter, kParameter, o.lr().Times(o.weight_decay()).SubtractedFrom(1));
-  } else if (o.weight_decay() != 0) {
-    program.Add(scratch, gradient, kParameter, o.weight_decay());
-    gradient = scratch;
-  }
   program.AsReal();
   program.Lerp(kAverage, kAverage, gradient, 1 - beta1);
   program.Mul(kSquares, kSquares, beta2);

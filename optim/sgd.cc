@@ -9,7 +9,6 @@
 
 namespace lockstep::optim {
 
-using internal::kGradient;
 using internal::kParameter;
 
 void SGDOptions::Visit(OptionVisitor& visitor) {
@@ -47,16 +46,8 @@ void SGD::Write(const Options& options, const State& state, double step, bool fo
                 internal::Program& program) const {
   const auto& o = static_cast<const SGDOptions&>(options);
   constexpr internal::Register kBuffer = internal::kState;
-  internal::Register gradient = kGradient;
   const internal::Register scratch = program.Temporary();
-  if (o.maximize()) {
-    program.Neg(scratch, gradient);
-    gradient = scratch;
-  }
-  if (o.weight_decay() != 0) {
-    program.Add(scratch, gradient, kParameter, o.weight_decay());
-    gradient = scratch;
-  }
+  internal::Register gradient = program.Gradient(scratch, o.maximize(), o.weight_decay());
   if (o.momentum() != 0) {
     if (state.tensors[0].defined()) {
       program.Mul(kBuffer, kBuffer, o.momentum());
