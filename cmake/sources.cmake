@@ -191,6 +191,7 @@ set(lockstep_launch_program_sources
   launch/rendezvous/etcd/http_client.cc
   launch/rendezvous/etcd/job_keys.cc
   launch/rendezvous/etcd/repeated_requests.cc
+  launch/rendezvous/etcd/seen_keys.cc
   launch/rendezvous/etcd/signed_text.cc
   launch/rendezvous/shared_view.cc
   launch/rendezvous/tcp/sealed_stream.cc

@@ -10,10 +10,8 @@
 #include <stdint.h>
 
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -22,7 +20,9 @@
 #include "lockstep/launch/rendezvous/etcd/etcd_client.h"
 #include "lockstep/launch/rendezvous/etcd/etcd_rendezvous.h"
 #include "lockstep/launch/rendezvous/etcd/job_keys.h"
+#include "lockstep/launch/rendezvous/etcd/lease.h"
 #include "lockstep/launch/rendezvous/etcd/repeated_requests.h"
+#include "lockstep/launch/rendezvous/etcd/seen_keys.h"
 #include "lockstep/launch/rendezvous/shared_view.h"
 
 namespace lockstep::launch::etcd {
@@ -78,13 +78,9 @@ class EtcdSession {
   void RevokeLease();
   bool FailIfTooLarge(const absl::Status& status, absl::string_view what, size_t bytes);
 
-  void Apply(const WatchEvent& event);
-  void ApplyLeader(const WatchEvent& event);
-  void ApplyDecision(const WatchEvent& event);
-  void ApplyAgent(const std::string& id, const WatchEvent& event);
-  void EraseAgentsBut(const std::set<std::string>& keys);
-  void Notice(const std::string& key, const absl::Status& status);
-  bool HoldsLead() const { return leader_.key.has_value() && lease_.id != 0 && leader_.key->lease == lease_.id; }
+  // The keys have been read, or one has changed; `status` says whether they make sense.
+  void OnSeen(const absl::Status& status);
+  bool HoldsLead() const { return seen_.leader() && lease_.id() != 0 && seen_.leader()->lease == lease_.id(); }
   void UpdateLeads();
   std::optional<Rendezvous::Silence> SilenceNow(int64_t now, bool away) const;
 
@@ -94,6 +90,8 @@ class EtcdSession {
   const std::unique_ptr<EtcdClient> client_;
   SharedView* const view_;
   const JobKeys keys_;
+  SeenKeys seen_;
+  Lease lease_;
 
   Request grant_ = Request("granting a lease");
   Request keep_alive_ = Request("keeping the lease alive");
@@ -109,21 +107,8 @@ class EtcdSession {
   bool begun_ = false;  // BeginJob() is done
   size_t misfits_ = 0;  // servers whose certificates did not fit, before the first success
 
-  // This agent's, with which its keys end.
-  struct Lease {
-    int64_t id = 0;                         // 0: none
-    bool was_ended = false;                 // by etcd, and there is not another one yet
-    int64_t end_ns = 0, keep_alive_ns = 0;  // when it expires unless it is kept alive, and when that is due
-  } lease_;
-
   bool watching_ = false, watches_agents_ = false;
   bool knows_agents_ = false;  // since this agent leads
-  struct Leader {
-    std::optional<KeyValue> key;  // nullopt: there is none
-    int64_t revision = 0;         // of the last change that is known
-  } leader_;
-  std::map<std::string, int64_t> agent_revisions_;  // mod revisions by id
-  std::set<std::string> noticed_;                   // keys
 
   // The latest text of this agent.
   struct Posted {
@@ -135,7 +120,6 @@ class EtcdSession {
   struct Decision {
     std::optional<std::string> text;  // the one that waits to be written
     int64_t term = 0;                 // the create revision of the leader's key when it came
-    int64_t revision = 0, lease = 0;  // of the one at etcd
   } decision_;
 };
 

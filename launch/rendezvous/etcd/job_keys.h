@@ -24,12 +24,22 @@ class JobKeys {
   const std::string& decision() const { return decision_; }
   std::string agent(const std::string& id) const { return agents_ + id; }
 
-  // Returns the write of `text`, which lasts as long as `lease` does.
-  Operation Put(const std::string& key, const std::string& text, int64_t lease) const;
+  // Makes the agent the leader. Where nobody leads and nobody has posted, the decision that is left is another job's.
+  Transaction BeginJob(const std::string& agent_id, int64_t lease) const;
+  // Makes the agent the leader if nobody leads. Finds the leader's key.
+  Transaction Campaign(const std::string& agent_id, int64_t lease) const;
+  // Writes the agent's text if its key has the revision. Else finds the key.
+  Transaction WritePost(const std::string& agent_id, const std::string& text, int64_t lease, int64_t revision) const;
+  // Writes the decision if its key has the revision, and the leader's key is the one that was created at `term`. Else
+  // finds both keys.
+  Transaction WriteDecision(const std::string& text, int64_t lease, int64_t term, int64_t revision) const;
   // Returns the text behind a key. PermissionDenied: its signature is wrong; the message names the key.
   absl::StatusOr<std::string> TextOf(const KeyValue& kv) const;
 
  private:
+  // Returns the write of `text`, which lasts as long as `lease` does.
+  Operation Put(const std::string& key, const std::string& text, int64_t lease) const;
+
   const std::string job_id_, secret_;
   const std::string all_, agents_, leader_, decision_;
 };
