@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -16,6 +17,7 @@
 #include "lockstep/comm/internal/dispatch.h"
 #include "lockstep/comm/internal/group_access.h"
 #include "lockstep/comm/internal/group_factory.h"
+#include "lockstep/comm/internal/tree_sum_backend.h"
 
 namespace lockstep::comm {
 
@@ -167,6 +169,23 @@ absl::StatusOr<at::Tensor> ProcessGroup::AllocateShared(at::IntArrayRef shape, a
     if (!SharesMemory()) return at::empty(shape, options);
     return backends_.at(c10::DeviceType::CPU)->allocateTensor(c10::multiply_integers(shape), options).view(shape);
   });
+}
+
+absl::StatusOr<at::Tensor> ProcessGroup::AllocateCommon(int64_t bytes) {
+  const internal::TreeSumBackend* const backend = TreeSumBackendOf(c10::DeviceType::CPU);
+  const std::string what = absl::StrCat("rank ", rank_, ": allocating memory that the ranks have in common");
+  if (!backend) return absl::FailedPreconditionError(absl::StrCat(what, ": their backend shares no memory"));
+  absl::StatusOr<at::Tensor> memory;
+  std::string place;
+  if (rank_ == 0) {
+    memory = AllocateShared({bytes}, at::kByte);
+    place = memory.ok() ? absl::StrCat(backend->PlaceOf(*memory)) : std::string(memory.status().message());
+  }
+  LOCKSTEP_RETURN_IF_ERROR(BroadcastBytes(place, 0));
+  int64_t at = 0;
+  if (!absl::SimpleAtoi(place, &at)) return absl::ResourceExhaustedError(absl::StrCat(what, ": ", place));
+  if (rank_ == 0) return memory;
+  return TorchStatusOr(what, [&] { return backend->AtPlace(at, bytes); });
 }
 
 absl::Status ProcessGroup::Shutdown(absl::Time deadline) {

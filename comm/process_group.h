@@ -258,6 +258,8 @@ class ProcessGroup {
   internal::TreeSumBackend* TreeSumBackendOf(c10::DeviceType device) const;
   Work TreeSumAsync(const at::Tensor& output, const std::vector<at::Tensor>& sums,
                     std::shared_ptr<const TreeSumOrder> order);
+  Work TreeScatterAsync(const at::Tensor& slice, const at::Tensor& leaf, std::shared_ptr<const TreeSumOrder> order);
+  absl::StatusOr<at::Tensor> AllocateCommon(int64_t bytes);
   void Release();
 
   int rank_ = 0;

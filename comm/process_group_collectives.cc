@@ -130,6 +130,18 @@ Work ProcessGroup::TreeSumAsync(const at::Tensor& output, const std::vector<at::
       });
 }
 
+Work ProcessGroup::TreeScatterAsync(const at::Tensor& slice, const at::Tensor& leaf,
+                                    std::shared_ptr<const TreeSumOrder> order) {
+  return Dispatch(
+      Call::Of("tree_scatter", leaf), [&] { return CheckTensor(leaf); },
+      [&] { return absl::StrCat("divisor ", order->divisor); },
+      [&](c10d::Backend& backend) {
+        std::vector<at::Tensor> sums;
+        if (order->counts[rank_] == 1) sums.push_back(leaf);
+        return dynamic_cast<internal::TreeSumBackend&>(backend).TreeSum(slice, sums, std::move(order));
+      });
+}
+
 Work ProcessGroup::AllReduceCoalescedAsync(const std::vector<at::Tensor>& tensors, ReduceOp op) {
   return Dispatch(
       Call::Of("all_reduce_coalesced", tensors.empty() ? at::Tensor() : tensors[0]),

@@ -53,6 +53,20 @@ struct GroupAccess {
                            std::shared_ptr<const TreeSumOrder> order) {
     return group.TreeSumAsync(output, sums, std::move(order));
   }
+
+  // Adds up the ranks' leaves where order->counts is 1, and gives each rank its slice (order->slices). `leaf` is in
+  // memory of AllocateShared(), also on a rank whose count is 0. Needs TreeSumBackendOf().
+  static Work TreeScatterAsync(ProcessGroup& group, const at::Tensor& slice, const at::Tensor& leaf,
+                               std::shared_ptr<const TreeSumOrder> order) {
+    return group.TreeScatterAsync(slice, leaf, std::move(order));
+  }
+
+  // Allocates bytes that are the same memory on all ranks, uninitialised. Every rank must call it with the same number.
+  // Rank 0's tensor must live as long as any rank uses the memory. FailedPrecondition: the backend shares no memory.
+  // ResourceExhausted, on all ranks: it ran out.
+  static absl::StatusOr<at::Tensor> AllocateCommon(ProcessGroup& group, int64_t bytes) {
+    return group.AllocateCommon(bytes);
+  }
 };
 
 }  // namespace lockstep::comm::internal

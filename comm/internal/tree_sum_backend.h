@@ -20,7 +20,13 @@ class TreeSumBackend {
   // Returns whether the tensor is in memory from allocateTensor().
   virtual bool InSharedMemory(const at::Tensor& tensor) const = 0;
 
-  // All tensors are in that memory, of one size and floating-point or complex dtype. A collective.
+  // Returns the place of such a tensor in the memory, which is the same on all ranks, and a byte tensor at a place. The
+  // latter does not keep its place allocated. Throws c10::Error if there is no such place.
+  virtual int64_t PlaceOf(const at::Tensor& tensor) const = 0;
+  virtual at::Tensor AtPlace(int64_t place, int64_t bytes) const = 0;
+
+  // All tensors are in that memory, of one size and floating-point or complex dtype; with order->slices, `output` is
+  // anywhere, and has the size of this rank's slice. A collective.
   virtual c10::intrusive_ptr<c10d::Work> TreeSum(const at::Tensor& output, const std::vector<at::Tensor>& sums,
                                                  std::shared_ptr<const TreeSumOrder> order) = 0;
 };

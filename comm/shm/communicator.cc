@@ -111,6 +111,16 @@ bool Communicator::Owns(const void* data, size_t bytes) const {
   return begin >= segment && begin + bytes <= segment + arena_->segment->bytes();
 }
 
+size_t Communicator::PlaceOf(const void* data) const {
+  return static_cast<const char*>(data) - arena_->segment->data();
+}
+
+std::shared_ptr<char> Communicator::AtPlace(size_t place, size_t bytes) {
+  const size_t all = arena_->segment->bytes();
+  if (place > all || bytes > all - place) return nullptr;
+  return std::shared_ptr<char>(arena_, arena_->segment->data() + place);
+}
+
 std::shared_ptr<Operation> Communicator::Start(Request request) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto call = std::make_shared<Collective>(*port_, std::move(request), next_number_++);

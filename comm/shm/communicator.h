@@ -70,6 +70,11 @@ class Communicator {
   // Returns whether all of these bytes are in such memory.
   bool Owns(const void* data, size_t bytes) const;
 
+  // Returns the place of such memory, which is the same on all ranks, and the memory at a place: null if that is outside.
+  // The latter keeps the mapping, and not the allocation.
+  size_t PlaceOf(const void* data) const;
+  std::shared_ptr<char> AtPlace(size_t place, size_t bytes);
+
   // Starts a collective, or a message to or from rank `peer` (for Receive: -1 for any rank). Does not wait. The tag of
   // a message is any number. Messages between two ranks with one tag arrive in order.
   std::shared_ptr<Operation> Start(Request request);

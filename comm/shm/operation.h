@@ -51,7 +51,7 @@ using Buffers = absl::InlinedVector<Buffer, 2>;
 //   kReduceScatter  buffers[r]: reduced for rank r; results[0]: written; each of the same size
 //   kAllToAll       buffers[r]: for rank r; results[r]: from rank r; sizes may differ, also between ranks
 //   kTreeSum        buffers: tree.counts[rank] inputs of the same size; results[0]: their sum over all ranks, may be one
-//                   of them. All in memory of Allocate()
+//                   of them. All in memory of Allocate(); with tree.slices, results[0] is anywhere, and gets a slice
 struct Request {
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kBytes;

@@ -50,6 +50,8 @@ struct TreeSumOrder {
   std::vector<int> counts;    // of each rank: how many partial sums it has
   std::vector<uint8_t> adds;  // of each partial sum, in rank order: once it is on the stack, how many additions follow
   int divisor = 1;            // of the sum
+  // If set, rank r gets only the elements [slices[r], slices[r + 1]) of the sum, into a tensor of that size.
+  std::vector<int64_t> slices = {};
 };
 
 // The order in which ranks that have the leaves [bounds[r], bounds[r + 1]) add their Cover()s.

@@ -114,6 +114,14 @@ class ShmBackend final : public c10d::Backend, public comm::internal::TreeSumBac
   bool InSharedMemory(const at::Tensor& tensor) const override {
     return communicator_->Owns(tensor.const_data_ptr(), tensor.nbytes());
   }
+  int64_t PlaceOf(const at::Tensor& tensor) const override { return communicator_->PlaceOf(tensor.const_data_ptr()); }
+  at::Tensor AtPlace(int64_t place, int64_t bytes) const override {
+    std::shared_ptr<char> memory = communicator_->AtPlace(place, bytes);
+    TORCH_CHECK(memory, "shm: rank ", getRank(), " finds no ", bytes, " bytes at ", place, " of the shared memory");
+    char* const data = memory.get();
+    return at::from_blob(
+        data, {bytes}, [memory](void*) mutable { memory.reset(); }, at::kByte);
+  }
   WorkPtr TreeSum(const at::Tensor& output, const std::vector<at::Tensor>& sums,
                   std::shared_ptr<const TreeSumOrder> order) override {
     Request request = Of(Kind::kTreeSum, output);

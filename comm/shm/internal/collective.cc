@@ -50,7 +50,10 @@ size_t BytesOf(const Request& request) {
 Collective::Collective(Port& port, Request request, uint64_t number)
     : port_(port), request_(std::move(request)), number_(number), bytes_(BytesOf(request_)) {
   if (Reduces(request_.kind)) reduce_ = ReduceFunctionFor(request_.dtype, request_.op);
-  if (request_.kind == Kind::kTreeSum) request_.root = request_.tree->divisor;  // on which the ranks must agree
+  if (request_.kind == Kind::kTreeSum) {
+    request_.root = request_.tree->divisor;  // on which the ranks must agree
+    if (IsSliced()) bytes_ = request_.tree->slices.back() * SizeOf(request_.dtype);
+  }
   if (request_.kind != Kind::kAllReduce) return;
   const char* const data = request_.buffers[0].data;
   const char* const segment = reinterpret_cast<const char*>(&port_.layout.header());
@@ -156,7 +159,8 @@ absl::Status Collective::CheckParts() {
   return absl::OkStatus();
 }
 
-// tree_sum: a rank's first slot holds the number of its inputs, their places in the segment, and its result's.
+// tree_sum: a rank's first slot holds the number of its inputs, their places in the segment, and its result's, unless
+// each rank keeps a slice.
 absl::Status Collective::CheckAddends() {
   for (int r = 0; r < port_.size; ++r) {
     const char* const table = port_.SlotOf(r, base_).data;
@@ -166,7 +170,7 @@ absl::Status Collective::CheckAddends() {
       return absl::InvalidArgumentError(
           absl::StrCat(Name(), ": rank ", r, " has ", count, " partial sums, expected ", request_.tree->counts[r]));
     }
-    for (uint64_t i = 1; i <= count + 1; ++i) {
+    for (uint64_t i = 1; i <= count + !IsSliced(); ++i) {
       uint64_t offset = 0;
       memcpy(&offset, table + i * sizeof(offset), sizeof(offset));
       if (offset > port_.segment_bytes || bytes_ > port_.segment_bytes - offset) {

@@ -63,12 +63,14 @@ class Collective final : public Operation {
   void ReducePart(uint64_t round);
   void ReduceInPlace();
   void SumTreeInPlace();
+  Buffer OwnPart(char* data) const;
   bool CanFinish(uint64_t round) const;
   void FinishRound(uint64_t round);
   void FinishShare(uint64_t round, size_t offset, size_t bytes);
   void FinishParts(uint64_t round, uint64_t chunk);
   void FinishReduceParts(uint64_t round, size_t offset, size_t bytes);
 
+  bool IsSliced() const { return request_.tree && !request_.tree->slices.empty(); }
   bool HasReducePhase() const { return way_ == Way::kReduceParts || way_ == Way::kInPlace; }
   size_t PartCapacity() const { return kSlotBytes / port_.size / kLine * kLine; }
   // Chunk `chunk`'s place in a buffer of `bytes_`.

@@ -44,7 +44,7 @@ void Collective::Stage(uint64_t round) {
       std::vector<uint64_t> table = {request_.buffers.size()};
       const auto segment = reinterpret_cast<uintptr_t>(&port_.layout.header());
       for (const Buffer& b : request_.buffers) table.push_back(reinterpret_cast<uintptr_t>(b.data) - segment);
-      table.push_back(reinterpret_cast<uintptr_t>(request_.results[0].data) - segment);
+      if (!IsSliced()) table.push_back(reinterpret_cast<uintptr_t>(request_.results[0].data) - segment);
       memcpy(slot.data, table.data(), table.size() * sizeof(table[0]));
     } else if (!shared_ && Writes(port_.rank)) {
       StageChunk(0, slot);
@@ -122,12 +122,16 @@ void Collective::SumTreeInPlace() {
   absl::InlinedVector<const char*, 16> inputs;
   absl::InlinedVector<char*, 8> outputs;
   size_t part_bytes = 0;
+  if (IsSliced()) {
+    outputs.push_back(request_.results[0].data);
+    part_bytes = request_.results[0].bytes;
+  }
   for (int r = 0; r < port_.size; ++r) {
     const char* const table = port_.SlotOf(r, base_).data;
-    for (int i = 1; i <= request_.tree->counts[r] + 1; ++i) {
+    for (int i = 1; i <= request_.tree->counts[r] + !IsSliced(); ++i) {
       uint64_t offset = 0;
       memcpy(&offset, table + i * sizeof(offset), sizeof(offset));
-      const Buffer part = PartOf(segment + offset, bytes_, port_.rank, port_.size);
+      const Buffer part = OwnPart(segment + offset);
       part_bytes = part.bytes;
       if (i <= request_.tree->counts[r]) {
         inputs.push_back(part.data);
@@ -136,9 +140,15 @@ void Collective::SumTreeInPlace() {
       }
     }
   }
-  TreeSumFunctionFor(request_.dtype)(outputs.data(), port_.size, inputs.data(), request_.tree->adds.data(),
-                                     static_cast<int>(inputs.size()), part_bytes / SizeOf(request_.dtype),
-                                     request_.tree->divisor);
+  TreeSumFunctionFor(request_.dtype)(outputs.data(), static_cast<int>(outputs.size()), inputs.data(),
+                                     request_.tree->adds.data(), static_cast<int>(inputs.size()),
+                                     part_bytes / SizeOf(request_.dtype), request_.tree->divisor);
+}
+
+// The part of an addend that this rank adds up.
+Buffer Collective::OwnPart(char* data) const {
+  if (!IsSliced()) return PartOf(data, bytes_, port_.rank, port_.size);
+  return {data + request_.tree->slices[port_.rank] * SizeOf(request_.dtype), request_.results[0].bytes};
 }
 
 bool Collective::CanFinish(uint64_t round) const {

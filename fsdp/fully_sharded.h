@@ -1,0 +1,162 @@
+// Fully sharded data-parallel training: gradients and optimizer states are divided among the ranks, and the ranks of a
+// host have one copy of the parameters.
+
+#ifndef LOCKSTEP_FSDP_FULLY_SHARDED_H_
+#define LOCKSTEP_FSDP_FULLY_SHARDED_H_
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/base/status.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/sharded_module.h"
+#include "lockstep/fsdp/options.h"
+
+namespace lockstep::fsdp {
+
+class NoSync;
+
+// The virtual ranks of one rank in one step, for a range-based for: see FullyShardedDataParallel::VirtualRanks().
+class VirtualRankRange {
+ public:
+  class Iterator {
+   public:
+    int operator*() const { return module_->virtual_ranks()[place_]; }
+    Iterator& operator++() {
+      module_->EndVirtualRank(place_);
+      if (++place_ < module_->virtual_ranks().size()) module_->BeginVirtualRank(place_);
+      return *this;
+    }
+    friend bool operator!=(const Iterator& a, const Iterator& b) { return a.place_ != b.place_; }
+
+   private:
+    friend class VirtualRankRange;
+    Iterator(internal::ShardedModule* module, size_t place) : module_(module), place_(place) {}
+
+    internal::ShardedModule* module_;
+    size_t place_;
+  };
+
+  VirtualRankRange(internal::ShardedModule* module, int64_t step) : module_(module), step_(step) {}
+  VirtualRankRange(const VirtualRankRange&) = delete;
+  VirtualRankRange& operator=(const VirtualRankRange&) = delete;
+  ~VirtualRankRange() { module_->LeaveVirtualStep(/*thrown=*/std::uncaught_exceptions() > exceptions_); }
+
+  // Begins the step. Call it once, before end().
+  Iterator begin() {
+    module_->BeginVirtualStep(step_);
+    module_->BeginVirtualRank(0);
+    return Iterator(module_, 0);
+  }
+  Iterator end() { return Iterator(module_, module_->virtual_ranks().size()); }
+
+ private:
+  internal::ShardedModule* module_;
+  int64_t step_;
+  const int exceptions_ = std::uncaught_exceptions();
+};
+
+// A handle on a wrapped module. Movable. Its forward has the same arguments and result as the module's.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(auto net, fsdp::Wrap(Gpt(), group.get(), {.units = {"blocks.*"}}));
+//   optim::AdamW optimizer(net.shards(), 1e-3);
+//   loss(net(tokens), targets).backward();                    // sums the gradients unit by unit while it runs
+//   LOCKSTEP_RETURN_IF_ERROR(net.Step(optimizer));            // steps this rank's shards, and waits for the others'
+//
+// The parameters stay as they are for the module: whole, and readable at any time. They lie in memory that all ranks
+// share, so a host has them once. Each rank owns shards of them, steps these alone, and has gradients and states of
+// these alone. After backward the module's parameters have no gradient: the gradient is in shards().
+//
+// Every rank must wrap the same module, and run the same sequence of forward, backward and Step(). Backward averages
+// over the ranks; several before a Step() add up. A parameter that no rank used in a step has no gradient in it.
+//
+// Errors inside forward and backward are thrown as StatusError, whose status names the rank and the reason. Only one
+// thread at a time may use a handle.
+template <typename Net>
+class FullyShardedDataParallel {
+ public:
+  template <typename... Args>
+  decltype(auto) forward(Args&&... args) {
+    module_->BeforeForward();
+    return net_->forward(std::forward<Args>(args)...);
+  }
+  template <typename... Args>
+  decltype(auto) operator()(Args&&... args) {
+    return forward(std::forward<Args>(args)...);
+  }
+
+  // The parts of the parameters that this rank owns, for an optimizer that steps element by element. They are views of
+  // the parameters' memory. With Shard::kElements each has one dimension. shard_names() are their parameters' names.
+  const std::vector<at::Tensor>& shards() const { return module_->shards(); }
+  const std::vector<std::string>& shard_names() const { return module_->shard_names(); }
+
+  // Waits for the mean gradients, steps the optimizer, waits until all ranks have stepped, and releases the gradients.
+  // Every rank must call it. InvalidArgument: the optimizer has other parameters than shards(). FailedPrecondition: no
+  // backward has ended since the last step, or a virtual rank is missing. Unimplemented: forward has changed a buffer.
+  // Other errors are the group's, or the optimizer's; they fail the group.
+  absl::Status Step(torch::optim::Optimizer& optimizer) { return module_->Step(optimizer); }
+  // `step` steps this rank's shards, whose gradients are there, for example by a GradScaler.
+  absl::Status Step(const std::function<void()>& step) { return module_->Step(step); }
+
+  // With Options::virtual_ranks = V: the virtual ranks that this rank trains for in step number `step`: r, r + W,
+  // r + 2 W, ... of rank r of W. A step then leaves the same bits on any number of ranks from 1 to V: with
+  // Shard::kElements the bits of DistributedDataParallel with as many virtual ranks. Generators are seeded as there.
+  //
+  //   for (const int virtual_rank : net.VirtualRanks(step)) {
+  //     loss(net(inputs_of(virtual_rank)), targets_of(virtual_rank)).backward();
+  //   }
+  //   LOCKSTEP_RETURN_IF_ERROR(net.Step(optimizer));
+  //
+  // Each virtual rank runs one backward. If it runs none or two, or if the loop is left early, an error is thrown.
+  // Without Options::virtual_ranks the loop runs once, for this rank.
+  VirtualRankRange VirtualRanks(int64_t step) { return VirtualRankRange(module_.get(), step); }
+
+  // The wrapped module. Its parameters are whole, so its state dict is the whole model's, on every rank.
+  Net& module() { return net_; }
+  const Net& module() const { return net_; }
+
+  // Each parameter of the module once, whole, in order.
+  const std::vector<at::Tensor>& parameters() const { return module_->parameters(); }
+
+  void train(bool on = true) { net_->train(on); }
+  void eval() { net_->eval(); }
+
+ private:
+  template <typename T>
+  friend absl::StatusOr<FullyShardedDataParallel<T>> Wrap(T, comm::ProcessGroup*, const Options&);
+  friend class NoSync;
+
+  FullyShardedDataParallel(Net net, std::unique_ptr<internal::ShardedModule> module)
+      : net_(std::move(net)), module_(std::move(module)) {}
+
+  Net net_;
+  std::unique_ptr<internal::ShardedModule> module_;
+};
+
+// Wraps `net`, a module holder (TORCH_MODULE) or a std::shared_ptr to a module. `group` is borrowed and must outlive
+// the result. Compares the ranks' parameters and options, and gives every rank rank 0's parameters and buffers. Every
+// rank of `group` must call it, and it blocks until all do. InvalidArgument, on all ranks: the parameters or options
+// differ, no parameter requires gradients, a path of Options::units fits none, or two parameters share memory.
+// FailedPrecondition: the group's backend does not share memory, as shm does. Unimplemented: a parameter is not on the
+// CPU. Other errors come from the group.
+template <typename Net>
+absl::StatusOr<FullyShardedDataParallel<Net>> Wrap(Net net, comm::ProcessGroup* group, const Options& options = {}) {
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<internal::ShardedModule> module,
+                            internal::ShardedModule::Create(*net, group, options));
+  return FullyShardedDataParallel<Net>(std::move(net), std::move(module));
+}
+
+}  // namespace lockstep::fsdp
+
+#endif  // LOCKSTEP_FSDP_FULLY_SHARDED_H_

@@ -1,0 +1,142 @@
+#include "lockstep/fsdp/fully_sharded.h"
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/comm/testing/init_ranks.h"
+#include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/fsdp/no_sync.h"
+#include "lockstep/optim/adamw.h"
+#include "lockstep/optim/sgd.h"
+
+namespace lockstep::fsdp {
+namespace {
+
+using ::testing::HasSubstr;
+using Tensors = std::vector<at::Tensor>;
+
+constexpr int kSteps = 5, kVirtualRanks = 8;
+
+// A frozen, a tied, an unused and a channels-last parameter, and sizes that are no multiples of 16.
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    frozen->weight.set_requires_grad(false);
+    at::Tensor(convolution->weight).set_data(convolution->weight.contiguous(at::MemoryFormat::ChannelsLast));
+    tied = register_parameter("tied", embedding->weight);
+  }
+  at::Tensor forward(const at::Tensor& tokens) {
+    at::Tensor x = embedding(tokens);              // n x 7 x 37
+    x = at::relu(frozen(first(x)));                // n x 7 x 53
+    x = convolution(x.unsqueeze(1)).mean({2, 3});  // n x 5
+    return at::linear(last(x), tied);
+  }
+  torch::nn::Embedding embedding = register_module("embedding", torch::nn::Embedding(19, 37));
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(37, 101));
+  torch::nn::Linear frozen = register_module("frozen", torch::nn::Linear(101, 53));
+  torch::nn::Conv2d convolution =
+      register_module("convolution", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 5, 3)));
+  torch::nn::Linear last = register_module("last", torch::nn::Linear(5, 37));
+  torch::nn::Linear unused = register_module("unused", torch::nn::Linear(9, 3));
+  at::Tensor tied;
+};
+TORCH_MODULE(Net);
+
+// Ranks are threads, which share the default generator, so the numbers do not come from it.
+Net MakeNet(int seed = 0) {
+  Net net;
+  const torch::NoGradGuard no_grad;
+  for (const at::Tensor& parameter : net->parameters()) {
+    const at::Tensor numbers = at::arange(parameter.numel(), at::kFloat).add(parameter.numel() + seed);
+    at::Tensor(parameter).copy_(numbers.mul(12.9898).sin().mul(0.2).view(parameter.sizes()));
+  }
+  return net;
+}
+
+at::Tensor Tokens(int step, int virtual_rank) {
+  return at::arange(3 * 7, at::kLong).mul(step + 3).add(virtual_rank * 5).remainder(19).view({3, 7});
+}
+
+enum class Optimizer { kAdamW, kFusedAdamW, kFusedSgd };
+
+std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(Optimizer kind, const Tensors& parameters) {
+  if (kind == Optimizer::kFusedSgd) {
+    return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01).fused(true));
+  }
+  return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions(0.01).fused(kind == Optimizer::kFusedAdamW));
+}
+
+Tensors Copies(const Tensors& tensors) {
+  Tensors copies;
+  for (const at::Tensor& tensor : tensors) copies.push_back(tensor.detach().clone());
+  return copies;
+}
+
+// Results by rank of ranks over shared memory.
+std::vector<Tensors> OnRanks(int ranks, const std::function<absl::StatusOr<Tensors>(comm::ProcessGroup&)>& train) {
+  std::vector<Tensors> results(ranks);
+  comm::InitOptions options;
+  options.backend = "shm";
+  const auto statuses = comm::testing::InitRanks(options, ranks, [&](comm::ProcessGroup& group) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(results[group.rank()], train(group));
+    return group.Barrier();
+  });
+  for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+  return results;
+}
+
+absl::StatusOr<Tensors> TrainDdp(comm::ProcessGroup& group, Optimizer kind) {
+  ddp::Options options;
+  options.virtual_ranks = kVirtualRanks;
+  options.find_unused_parameters = true;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto net, ddp::Wrap(MakeNet(), &group, options));
+  const auto optimizer = MakeOptimizer(kind, net.parameters());
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer->zero_grad();
+    for (const int v : net.VirtualRanks(step)) net(Tokens(step, v)).square().mean().backward();
+    optimizer->step();
+  }
+  return Copies(net.parameters());
+}
+
+absl::StatusOr<Tensors> TrainFsdp(comm::ProcessGroup& group, Optimizer kind, Options options) {
+  options.virtual_ranks = kVirtualRanks;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(MakeNet(group.rank()), &group, options));
+  const auto optimizer = MakeOptimizer(kind, net.shards());
+  for (int step = 0; step < kSteps; ++step) {
+    for (const int v : net.VirtualRanks(step)) net(Tokens(step, v)).square().mean().backward();
+    LOCKSTEP_RETURN_IF_ERROR(net.Step(*optimizer));
+  }
+  return Copies(net.parameters());
+}
+
+void ExpectEqual(const Tensors& a, const Tensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].equal(b[i])) << "parameter " << i;
+}
+
+TEST(FullySharded, AnyNumberOfRanksHasTheBitsOfDistributedDataParallel) {
+  for (const Optimizer kind : {Optimizer::kAdamW, Optimizer::kFusedAdamW, Optimizer::kFusedSgd}) {
+    const Tensors expected = OnRanks(1, [&](comm::ProcessGroup& group) { return TrainDdp(group, kind); })[0];
+    for (const int ranks : {1, 2, 3, 4, 6, 8}) {
+      SCOPED_TRACE(ranks);
+      Options options;
+      options.units = ranks % 2 == 0 ? std::vector<std::string>{"first", "last"} : std::vector<std::string>();
+      options.unit_bytes = ranks == 3 ? 1 : 10000;
+      for (const Tensors& found :
+           OnRanks(ranks, [&](comm::ProcessGroup& group) { return TrainFsdp(group, kind, options); })) {
+        ExpectEqual(found, expected);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::fsdp

@@ -1,0 +1,181 @@
+#include "lockstep/fsdp/internal/shard_reducer.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+
+namespace lockstep::fsdp::internal {
+namespace {
+
+constexpr size_t kBuffers = 2;
+
+class GradientHook final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit GradientHook(std::function<void()> callback) : callback_(std::move(callback)) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    callback_();
+    return outputs;
+  }
+
+ private:
+  const std::function<void()> callback_;
+};
+
+// The gradient's elements in the order of the parameter's memory; undefined if there is none.
+at::Tensor FlatGradient(const NamedTensor& parameter) {
+  at::Tensor gradient = parameter.tensor.grad();
+  if (!gradient.defined()) return gradient;
+  if (gradient.layout() != at::kStrided) {
+    ThrowIfError(absl::UnimplementedError(
+        absl::StrCat("the gradient of ", parameter.name, " is sparse, which fully sharded training does not support")));
+  }
+  if (gradient.strides() != parameter.tensor.strides() || gradient.dtype() != parameter.tensor.dtype())
+    gradient = at::empty_like(parameter.tensor).copy_(gradient);
+  return gradient.as_strided({gradient.numel()}, {1});
+}
+
+}  // namespace
+
+ShardReducer::ShardReducer(comm::ProcessGroup* group, int leaves, std::vector<ShardedUnit> units)
+    : group_(group), scatter_(group, leaves) {
+  std::vector<size_t> unit_of;
+  int64_t most_bytes = 1;
+  for (ShardedUnit& sharded : units) {
+    const std::vector<int64_t>& slices = sharded.layout.slices;
+    const at::Tensor& first = sharded.parameters[0].tensor;
+    const int64_t own = slices[group->rank() + 1] - slices[group->rank()];
+    most_bytes = std::max<int64_t>(most_bytes, slices.back() * first.element_size());
+    for (const NamedTensor& parameter : sharded.parameters) {
+      parameters_.push_back(parameter);
+      unit_of.push_back(units_.size());
+    }
+    const size_t missing = sharded.parameters.size();
+    comm::TreeScatter::Sum sum(at::zeros({own}, first.options().requires_grad(false)), slices);
+    units_.push_back({std::move(sharded), std::move(sum), at::Tensor(), missing});
+  }
+  for (size_t i = 0; i < std::min(kBuffers, units_.size()); ++i) {
+    absl::StatusOr<at::Tensor> buffer = group->AllocateShared({most_bytes}, at::kByte);
+    ThrowIfError(buffer.status());
+    buffers_.push_back(*std::move(buffer));
+  }
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& parameter : parameters_) tensors.push_back(parameter.tensor);
+  hooks_ = std::make_unique<ddp::internal::AccumulatorHooks>(std::move(tensors), [this, unit_of](int index) {
+    return std::make_unique<GradientHook>([this, unit = unit_of[index]] { OnGradient(unit); });
+  });
+}
+
+const NamedTensor* ShardReducer::Replaced() const {
+  const int replaced = hooks_->Replaced();
+  return replaced < 0 ? nullptr : &parameters_[replaced];
+}
+
+void ShardReducer::OnGradient(size_t unit) {
+  if (!sync_) return;
+  if (!running_) {
+    running_ = true;
+    ddp::internal::CallAtEndOfBackward([this] { EndBackward(); });
+  }
+  --units_[unit].missing;
+  // The last one is launched when backward has ended: when it is summed, no rank reads its parameters any more.
+  while (next_ + 1 < units_.size() && units_[UnitAt(next_)].missing == 0) Launch(UnitAt(next_++), /*brings=*/true);
+}
+
+void ShardReducer::EndBackward() {
+  while (next_ < units_.size()) Launch(UnitAt(next_++), /*brings=*/true);
+  for (Unit& unit : units_) unit.missing = unit.sharded.parameters.size();
+  next_ = 0;
+  running_ = false;
+  ++reduced_;
+}
+
+void ShardReducer::SkipRound(int round) {
+  round_ = round;
+  for (size_t place = 0; place < units_.size(); ++place) Launch(UnitAt(place), /*brings=*/false);
+}
+
+void ShardReducer::Launch(size_t index, bool brings) {
+  Unit& unit = units_[index];
+  const size_t buffer = TakeBuffer(index);
+  const c10::NoGradGuard no_grad;
+  if (round_ == 0 && reduced_ > 0) {
+    unit.earlier = unit.earlier.defined() ? unit.earlier.add_(unit.sum.result()) : unit.sum.result().clone();
+  }
+  const at::Tensor all = buffers_[buffer].view(unit.sum.result().scalar_type());
+  const at::Tensor leaf = all.narrow(0, 0, unit.sharded.layout.slices.back());
+  if (brings) CopyIn(unit, leaf);
+  ThrowIfError(scatter_.Start(round_, leaf, &unit.sum));
+  sending_.push_back({index, buffer});
+}
+
+void ShardReducer::CopyIn(const Unit& unit, const at::Tensor& buffer) const {
+  const at::Tensor one = at::ones({1}, buffer.options());
+  const size_t bytes = buffer.element_size();
+  char* const to = static_cast<char*>(buffer.mutable_data_ptr());
+  std::vector<at::Tensor> gradients;
+  for (const NamedTensor& parameter : unit.sharded.parameters) gradients.push_back(FlatGradient(parameter));
+  for (const Piece& piece : unit.sharded.layout.pieces) {
+    const at::Tensor& gradient = gradients[piece.parameter];
+    const size_t count = piece.end - piece.begin;
+    memset(to + (piece.offset + count) * bytes, 0, (piece.flag() + 16 - piece.offset - count) * bytes);
+    if (gradient.defined()) {
+      memcpy(to + piece.offset * bytes, static_cast<const char*>(gradient.const_data_ptr()) + piece.begin * bytes,
+             count * bytes);
+      memcpy(to + piece.flag() * bytes, one.const_data_ptr(), bytes);
+    } else {
+      memset(to + piece.offset * bytes, 0, count * bytes);
+    }
+  }
+  for (const NamedTensor& parameter : unit.sharded.parameters) parameter.tensor.mutable_grad().reset();
+}
+
+// A buffer that no other rank reads any more. The unit's round before has ended then, too.
+size_t ShardReducer::TakeBuffer(size_t unit) {
+  const auto sends = [this](size_t which) {
+    return std::any_of(sending_.begin(), sending_.end(), [&](const Sending& sending) { return sending.unit == which; });
+  };
+  while (sending_.size() == buffers_.size() || sends(unit)) ThrowIfError(WaitForOldest());
+  size_t buffer = 0;
+  while (std::any_of(sending_.begin(), sending_.end(), [&](const Sending& s) { return s.buffer == buffer; })) ++buffer;
+  return buffer;
+}
+
+absl::Status ShardReducer::WaitForOldest() {
+  const size_t unit = sending_.front().unit;
+  sending_.pop_front();
+  return scatter_.Wait(&units_[unit].sum);
+}
+
+absl::Status ShardReducer::Wait() {
+  while (!sending_.empty()) LOCKSTEP_RETURN_IF_ERROR(WaitForOldest());
+  const c10::NoGradGuard no_grad;
+  for (Unit& unit : units_) {
+    if (unit.earlier.defined()) unit.sum.result().copy_(unit.earlier.add_(unit.sum.result()));
+    unit.earlier.reset();
+  }
+  return absl::OkStatus();
+}
+
+at::Tensor ShardReducer::GradientOf(size_t index, const Piece& piece) const {
+  const Unit& unit = units_[index];
+  const int64_t first = unit.sharded.layout.slices[group_->rank()];
+  if (unit.sum.result().narrow(0, piece.flag() - first, 1).item<double>() == 0) return {};
+  return unit.sum.result().narrow(0, piece.offset - first, piece.end - piece.begin);
+}
+
+void ShardReducer::Clear() { reduced_ = 0; }
+
+}  // namespace lockstep::fsdp::internal

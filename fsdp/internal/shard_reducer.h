@@ -1,0 +1,103 @@
+// Sums the ranks' gradients unit by unit while backward runs. Each rank gets the sums of the elements that it owns.
+
+#ifndef LOCKSTEP_FSDP_INTERNAL_SHARD_REDUCER_H_
+#define LOCKSTEP_FSDP_INTERNAL_SHARD_REDUCER_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/tree_sum/tree_scatter.h"
+#include "lockstep/ddp/internal/autograd_hooks.h"
+#include "lockstep/ddp/internal/parameter_check.h"
+#include "lockstep/fsdp/internal/unit_plan.h"
+
+namespace lockstep::fsdp::internal {
+
+using ddp::internal::NamedTensor;
+
+// The parameters of a unit that are trained, and their places.
+struct ShardedUnit {
+  std::vector<NamedTensor> parameters;
+  UnitLayout layout;
+};
+
+// The last unit is reduced first, since backward completes it first. Units are reduced in this order on all ranks. A
+// unit is copied to one of two buffers that the ranks share, and its gradients are released. A step has one backward in
+// each of rounds() rounds, and may have several in round 0 if that is the only one: their sums are added.
+//
+// Errors in backward are thrown as StatusError. Only one thread at a time may use it.
+class ShardReducer {
+ public:
+  // `group` is borrowed. `leaves`: the number of gradients that are averaged. Throws c10::Error if memory ran out.
+  ShardReducer(comm::ProcessGroup* group, int leaves, std::vector<ShardedUnit> units);
+  ShardReducer(const ShardReducer&) = delete;
+  ShardReducer& operator=(const ShardReducer&) = delete;
+
+  int rounds() const { return scatter_.rounds(); }
+  int LeafOf(int round) const { return scatter_.LeafOf(round, group_->rank()); }
+
+  // The next backward is this round's.
+  void SetRound(int round) { round_ = round; }
+  // False: backward only accumulates gradients in the parameters.
+  void set_sync(bool sync) { sync_ = sync; }
+  bool sync() const { return sync_; }
+  // Takes part in a round in which this rank has no leaf.
+  void SkipRound(int round);
+  // The number of backward passes that were reduced since the last Clear().
+  int reduced() const { return reduced_; }
+  // True between the first gradient of a backward that is reduced and its end.
+  bool running() const { return running_; }
+  // The first parameter whose place in autograd was taken, as by module->to(dtype); nullptr if there is none.
+  const NamedTensor* Replaced() const;
+
+  // Blocks until all sums are there, at most for the group's timeout.
+  absl::Status Wait();
+  // After Wait(): the mean gradient of a piece that this rank owns, as a flat view. Undefined if no rank had one.
+  at::Tensor GradientOf(size_t unit, const Piece& piece) const;
+  // After the optimizer's step: the next one begins.
+  void Clear();
+
+ private:
+  struct Unit {
+    ShardedUnit sharded;
+    comm::TreeScatter::Sum sum;
+    at::Tensor earlier;  // the sums of this step's earlier backward passes
+    size_t missing = 0;  // gradients, in this backward
+  };
+  struct Sending {
+    size_t unit;
+    size_t buffer;
+  };
+
+  void OnGradient(size_t unit);
+  void EndBackward();
+  void Launch(size_t unit, bool brings);
+  void CopyIn(const Unit& unit, const at::Tensor& buffer) const;
+  size_t TakeBuffer(size_t unit);
+  absl::Status WaitForOldest();
+  size_t UnitAt(size_t place) const { return units_.size() - 1 - place; }
+
+  comm::ProcessGroup* const group_;
+  const comm::TreeScatter scatter_;
+  std::vector<Unit> units_;
+  std::vector<at::Tensor> buffers_;  // bytes
+  std::deque<Sending> sending_;
+  std::vector<NamedTensor> parameters_;
+  std::unique_ptr<ddp::internal::AccumulatorHooks> hooks_;
+  int round_ = 0;
+  int reduced_ = 0;
+  size_t next_ = 0;  // the place in the order of the unit that is launched next
+  bool running_ = false;
+  bool sync_ = true;
+};
+
+}  // namespace lockstep::fsdp::internal
+
+#endif  // LOCKSTEP_FSDP_INTERNAL_SHARD_REDUCER_H_

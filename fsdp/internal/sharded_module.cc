@@ -1,0 +1,288 @@
+#include "lockstep/fsdp/internal/sharded_module.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/base/seed.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/group_access.h"
+
+namespace lockstep::fsdp::internal {
+namespace {
+
+using comm::internal::GroupAccess;
+
+ParameterInfo InfoOf(const NamedTensor& parameter) {
+  const at::Tensor& tensor = parameter.tensor;
+  return {parameter.name, tensor.numel(), tensor.dim() == 0 ? 1 : tensor.size(0),
+          static_cast<int>(tensor.scalar_type()), tensor.element_size()};
+}
+
+std::string TextOf(const Options& options) {
+  return absl::StrCat("units [", absl::StrJoin(options.units, ", "), "], unit_bytes ", options.unit_bytes, ", shard ",
+                      options.shard == Shard::kRows ? "kRows" : "kElements", ", virtual_ranks ", options.virtual_ranks,
+                      " and virtual_seed ", options.virtual_seed);
+}
+
+absl::Status CheckParameter(const NamedTensor& parameter, Shard shard) {
+  const at::Tensor& tensor = parameter.tensor;
+  if (!tensor.is_cpu()) {
+    return absl::UnimplementedError(absl::StrCat(parameter.name, " is on ", tensor.device().str(),
+                                                 ": fully sharded training needs parameters on the CPU"));
+  }
+  if (!tensor.is_floating_point() && !tensor.is_complex()) {
+    return absl::UnimplementedError(absl::StrCat(parameter.name, " has the dtype ", c10::toString(tensor.scalar_type()),
+                                                 ": expected floating-point or complex numbers"));
+  }
+  if (!tensor.is_leaf()) {
+    return absl::InvalidArgumentError(absl::StrCat(parameter.name, " is the result of an operator, and not a leaf"));
+  }
+  if (!tensor.is_non_overlapping_and_dense()) {
+    return absl::InvalidArgumentError(absl::StrCat(parameter.name, ": expected a dense tensor, found gaps or overlaps"));
+  }
+  if (shard == Shard::kRows && !tensor.is_contiguous()) {
+    return absl::InvalidArgumentError(absl::StrCat(parameter.name, ": Shard::kRows needs contiguous parameters"));
+  }
+  return absl::OkStatus();
+}
+
+// Each parameter once, under its first name.
+absl::StatusOr<std::vector<NamedTensor>> ParametersOf(const torch::nn::Module& module, Shard shard) {
+  std::vector<NamedTensor> parameters;
+  std::set<const at::TensorImpl*> seen;
+  std::set<const void*> storages;
+  for (const auto& item : module.named_parameters()) {
+    const at::Tensor& tensor = item.value();
+    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    parameters.push_back({item.key(), tensor});
+    LOCKSTEP_RETURN_IF_ERROR(CheckParameter(parameters.back(), shard));
+    if (tensor.numel() > 0 && !storages.insert(tensor.storage().unsafeGetStorageImpl()).second) {
+      return absl::InvalidArgumentError(absl::StrCat(item.key(), " shares its memory with another parameter"));
+    }
+  }
+  return parameters;
+}
+
+at::Tensor WithStridesOf(const at::Tensor& flat, const at::Tensor& parameter) {
+  return flat.as_strided(parameter.sizes(), parameter.strides());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardedModule>> ShardedModule::Create(const torch::nn::Module& module,
+                                                                     comm::ProcessGroup* group,
+                                                                     const Options& options) {
+  std::unique_ptr<ShardedModule> sharded(new ShardedModule(group, options));
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(sharded->Build(module), absl::StrCat("rank ", group->rank(), ": fsdp::Wrap")));
+  return sharded;
+}
+
+absl::Status ShardedModule::Build(const torch::nn::Module& module) {
+  if (!GroupAccess::OnlyLockstepRanks(*group_))
+    return absl::InvalidArgumentError("expected a group of Lockstep ranks, which share memory");
+  absl::StatusOr<std::vector<NamedTensor>> parameters = ParametersOf(module, options_.shard);
+  // The ranks compare first, so that a rank whose own check fails does not leave the others waiting.
+  const std::string error = parameters.ok() ? "" : std::string(parameters.status().message());
+  LOCKSTEP_RETURN_IF_ERROR(ddp::internal::CheckSameParameters(
+      *group_, parameters.ok() ? *parameters : std::vector<NamedTensor>(), absl::StrCat(TextOf(options_), error)));
+  LOCKSTEP_RETURN_IF_ERROR(parameters.status());
+  if (Virtual() && options_.virtual_ranks < group_->size()) {
+    return absl::InvalidArgumentError(absl::StrCat("virtual_ranks ", options_.virtual_ranks, ": expected at least ",
+                                                   group_->size(), ", the number of ranks"));
+  }
+  std::vector<NamedTensor> trained, frozen;
+  std::vector<ParameterInfo> infos;
+  for (NamedTensor& parameter : *parameters) {
+    parameters_.push_back(parameter.tensor);
+    if (parameter.tensor.requires_grad()) infos.push_back(InfoOf(parameter));
+    (parameter.tensor.requires_grad() ? trained : frozen).push_back(std::move(parameter));
+  }
+  if (trained.empty()) return absl::InvalidArgumentError("no parameter requires gradients");
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto plan, PlanUnits(infos, options_));
+  std::vector<ShardedUnit> units;
+  for (const std::vector<int>& members : plan) {
+    ShardedUnit& unit = units.emplace_back();
+    std::vector<ParameterInfo> of_unit;
+    for (const int member : members) {
+      unit.parameters.push_back(trained[member]);
+      of_unit.push_back(infos[member]);
+    }
+    unit.layout = LayOut(of_unit, group_->size(), options_.shard);
+  }
+  for (const auto& item : module.named_buffers()) {
+    if (!item.value().defined()) continue;
+    buffers_.push_back({item.key(), item.value()});
+    LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(item.value(), 0));
+    buffer_versions_.push_back(item.value()._version());
+  }
+  LOCKSTEP_RETURN_IF_ERROR(Move(frozen, units));
+  const int leaves = Virtual() ? options_.virtual_ranks : group_->size();
+  return TorchStatus("", [&] { reducer_ = std::make_unique<ShardReducer>(group_, leaves, std::move(units)); });
+}
+
+// Gives all parameters memory that the ranks have in common, with rank 0's values.
+absl::Status ShardedModule::Move(const std::vector<NamedTensor>& frozen, std::vector<ShardedUnit>& units) {
+  constexpr int64_t kLine = 64;
+  const auto round_up = [](int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; };
+  int64_t bytes = kLine;
+  for (const ShardedUnit& unit : units)
+    bytes += round_up(unit.layout.numel * unit.parameters[0].tensor.element_size());
+  for (const NamedTensor& parameter : frozen) bytes += round_up(static_cast<int64_t>(parameter.tensor.nbytes()));
+  if (group_->size() == 1) {
+    memory_ = at::empty({bytes}, at::kByte);
+  } else {
+    LOCKSTEP_ASSIGN_OR_RETURN(memory_, GroupAccess::AllocateCommon(*group_, bytes));
+  }
+  int64_t place = 0;
+  std::vector<at::Tensor> memory;  // of each unit
+  const auto take = [&](int64_t numel, at::ScalarType dtype) {
+    const int64_t size = numel * static_cast<int64_t>(c10::elementSize(dtype));
+    const at::Tensor taken = memory_.narrow(0, place, size).view(dtype);
+    place += round_up(size);
+    return taken;
+  };
+  const auto move = [this](const at::Tensor& parameter, const at::Tensor& flat) {
+    const at::Tensor moved = WithStridesOf(flat, parameter);
+    if (group_->rank() == 0) moved.copy_(parameter);
+    at::Tensor(parameter).set_data(moved);
+  };
+  const auto moved = TorchStatus("", [&] {
+    const c10::NoGradGuard no_grad;
+    for (const ShardedUnit& unit : units) {
+      memory.push_back(take(unit.layout.numel, unit.parameters[0].tensor.scalar_type()));
+      for (size_t k = 0; k < unit.parameters.size(); ++k) {
+        const at::Tensor& parameter = unit.parameters[k].tensor;
+        move(parameter, memory.back().narrow(0, unit.layout.offsets[k], parameter.numel()));
+      }
+    }
+    for (const NamedTensor& parameter : frozen)
+      move(parameter.tensor, take(parameter.tensor.numel(), parameter.tensor.scalar_type()));
+    AddShards(units, memory);
+  });
+  LOCKSTEP_RETURN_IF_ERROR(moved);
+  return group_->Barrier();
+}
+
+void ShardedModule::AddShards(const std::vector<ShardedUnit>& units, const std::vector<at::Tensor>& memory) {
+  for (size_t u = 0; u < units.size(); ++u) {
+    for (const Piece& piece : units[u].layout.pieces) {
+      if (piece.rank != group_->rank()) continue;
+      const NamedTensor& parameter = units[u].parameters[piece.parameter];
+      at::Tensor shard =
+          memory[u].narrow(0, units[u].layout.offsets[piece.parameter] + piece.begin, piece.end - piece.begin);
+      if (options_.shard == Shard::kRows && parameter.tensor.dim() > 0) {
+        std::vector<int64_t> shape = parameter.tensor.sizes().vec();
+        shape[0] = -1;
+        shard = shard.view(shape);
+      }
+      shards_.push_back(shard.detach().set_requires_grad(true));
+      shard_names_.push_back(parameter.name);
+      pieces_.push_back({u, piece});
+    }
+  }
+}
+
+std::string ShardedModule::Who() const { return absl::StrCat("rank ", group_->rank(), ": fully sharded training"); }
+
+void ShardedModule::BeforeForward() const {
+  ThrowIfError(group_->failure());
+  ThrowIfError(left_early_);
+  if (reducer_->running()) {
+    ThrowIfError(absl::FailedPreconditionError(absl::StrCat(Who(), ": the last backward did not end")));
+  }
+  if (const NamedTensor* replaced = reducer_->Replaced()) {
+    ThrowIfError(absl::FailedPreconditionError(
+        absl::StrCat(Who(), ": the dtype or device of ", replaced->name, " changed after fsdp::Wrap")));
+  }
+  if (Virtual() && virtual_ranks_.empty() && c10::GradMode::is_enabled()) {
+    ThrowIfError(absl::FailedPreconditionError(
+        absl::StrCat(Who(), ": with Options::virtual_ranks, forward must be in a loop over VirtualRanks()")));
+  }
+}
+
+absl::Status ShardedModule::Step(torch::optim::Optimizer& optimizer) {
+  std::set<const at::TensorImpl*> own;
+  for (const at::Tensor& shard : shards_) own.insert(shard.unsafeGetTensorImpl());
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (own.count(parameter.unsafeGetTensorImpl()) != 0) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          Who(), ": Step: the optimizer has a parameter that is not one of shards(); make it of shards()"));
+    }
+  }
+  return Step([&] { optimizer.step(); });
+}
+
+absl::Status ShardedModule::Step(const std::function<void()>& step) {
+  const int expected = Virtual() ? static_cast<int>(virtual_ranks_.size()) : 1;
+  if (reducer_->running() || reducer_->reduced() < std::max(expected, 1)) {
+    return absl::FailedPreconditionError(absl::StrCat(Who(), ": Step: no backward has ended since the last step"));
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].tensor._version() == buffer_versions_[i]) continue;
+    return absl::UnimplementedError(absl::StrCat(Who(), ": forward changed the buffer ", buffers_[i].name,
+                                                 ", and buffers are not averaged over the ranks"));
+  }
+  absl::Status status = reducer_->Wait();
+  if (status.ok()) {
+    status = TorchStatus(absl::StrCat(Who(), ": the optimizer's step"), [&] {
+      SetGradients();
+      step();
+    });
+    // The other ranks would wait for this one, whose shards are half stepped.
+    if (!status.ok()) group_->Abort(status);
+  }
+  for (const at::Tensor& shard : shards_) shard.mutable_grad().reset();
+  reducer_->Clear();
+  virtual_ranks_.clear();
+  LOCKSTEP_RETURN_IF_ERROR(status);
+  return group_->Barrier();  // until all ranks have stepped their shards
+}
+
+void ShardedModule::SetGradients() {
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const at::Tensor gradient = reducer_->GradientOf(pieces_[i].unit, pieces_[i].piece);
+    shards_[i].mutable_grad() = gradient.defined() ? gradient.view(shards_[i].sizes()) : gradient;
+  }
+}
+
+void ShardedModule::BeginVirtualStep(int64_t step) {
+  ThrowIfError(std::exchange(left_early_, absl::OkStatus()));
+  step_ = step;
+  virtual_ranks_.clear();
+  for (int round = 0; round < reducer_->rounds(); ++round) {
+    if (reducer_->LeafOf(round) >= 0) virtual_ranks_.push_back(reducer_->LeafOf(round));
+  }
+}
+
+void ShardedModule::BeginVirtualRank(size_t place) {
+  if (!Virtual()) return;
+  reducer_->SetRound(static_cast<int>(place));
+  at::manual_seed(SeedOf(options_.virtual_seed, step_, virtual_ranks_[place]));
+}
+
+void ShardedModule::EndVirtualRank(size_t place) {
+  if (!Virtual()) return;
+  if (reducer_->reduced() != static_cast<int>(place) + 1) {
+    ThrowIfError(absl::FailedPreconditionError(
+        absl::StrCat(Who(), ": virtual rank ", virtual_ranks_[place], " has run ",
+                     reducer_->reduced() - static_cast<int>(place), " backward passes, expected 1")));
+  }
+  const int next = static_cast<int>(place) + 1;
+  if (next == static_cast<int>(virtual_ranks_.size()) && next < reducer_->rounds()) reducer_->SkipRound(next);
+}
+
+void ShardedModule::LeaveVirtualStep(bool thrown) {
+  if (!Virtual() || thrown || reducer_->reduced() == static_cast<int>(virtual_ranks_.size())) return;
+  left_early_ = absl::FailedPreconditionError(
+      absl::StrCat(Who(), ": the loop over VirtualRanks() of step ", step_, " was left early"));
+}
+
+}  // namespace lockstep::fsdp::internal

@@ -1,0 +1,85 @@
+// All of FullyShardedDataParallel that does not depend on the module's type.
+
+#ifndef LOCKSTEP_FSDP_INTERNAL_SHARDED_MODULE_H_
+#define LOCKSTEP_FSDP_INTERNAL_SHARDED_MODULE_H_
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/shard_reducer.h"
+#include "lockstep/fsdp/internal/unit_plan.h"
+#include "lockstep/fsdp/options.h"
+
+namespace lockstep::fsdp::internal {
+
+class ShardedModule {
+ public:
+  static absl::StatusOr<std::unique_ptr<ShardedModule>> Create(const torch::nn::Module& module,
+                                                               comm::ProcessGroup* group, const Options& options);
+
+  // Throws StatusError: the group has failed, or a parameter or the step is not as it must be.
+  void BeforeForward() const;
+
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  const std::vector<at::Tensor>& shards() const { return shards_; }
+  const std::vector<std::string>& shard_names() const { return shard_names_; }
+
+  // False: backward only accumulates gradients in the module's parameters.
+  void set_sync(bool sync) { reducer_->set_sync(sync); }
+  bool sync() const { return reducer_->sync(); }
+
+  // See FullyShardedDataParallel.
+  absl::Status Step(torch::optim::Optimizer& optimizer);
+  absl::Status Step(const std::function<void()>& step);
+
+  // For the loop over virtual ranks, in this order. Without Options::virtual_ranks a rank is its only virtual rank.
+  // They throw StatusError.
+  void BeginVirtualStep(int64_t step);
+  const std::vector<int>& virtual_ranks() const { return virtual_ranks_; }
+  void BeginVirtualRank(size_t place);
+  void EndVirtualRank(size_t place);
+  void LeaveVirtualStep(bool thrown);
+
+ private:
+  struct OwnedPiece {
+    size_t unit;
+    Piece piece;
+  };
+
+  ShardedModule(comm::ProcessGroup* group, const Options& options) : group_(group), options_(options) {}
+  absl::Status Build(const torch::nn::Module& module);
+  absl::Status Move(const std::vector<NamedTensor>& frozen, std::vector<ShardedUnit>& units);
+  void AddShards(const std::vector<ShardedUnit>& units, const std::vector<at::Tensor>& memory);
+  void SetGradients();
+  bool Virtual() const { return options_.virtual_ranks > 0; }
+  std::string Who() const;
+
+  comm::ProcessGroup* const group_;
+  const Options options_;
+  at::Tensor memory_;  // of all parameters, which the ranks of a host have in common
+  std::vector<at::Tensor> parameters_, shards_;
+  std::vector<std::string> shard_names_;
+  std::vector<OwnedPiece> pieces_;  // of `shards_`
+  std::vector<NamedTensor> buffers_;
+  std::vector<uint32_t> buffer_versions_;
+  std::unique_ptr<ShardReducer> reducer_;
+  int64_t step_ = 0;
+  std::vector<int> virtual_ranks_;  // of this step
+  absl::Status left_early_;         // the loop over the last step's virtual ranks
+};
+
+}  // namespace lockstep::fsdp::internal
+
+#endif  // LOCKSTEP_FSDP_INTERNAL_SHARDED_MODULE_H_

@@ -1,0 +1,103 @@
+#include "lockstep/fsdp/internal/unit_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace lockstep::fsdp::internal {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// True if the path's names are the first ones of the parameter's, which has at least one more.
+bool Fits(const Names& path, const Names& parameter) {
+  if (path.size() >= parameter.size()) return false;
+  return std::equal(path.begin(), path.end(), parameter.begin(),
+                    [](const std::string& a, const std::string& b) { return a == "*" || a == b; });
+}
+
+int64_t RoundUp(int64_t n) { return (n + 15) / 16 * 16; }
+
+// Rank `rank`'s elements of a parameter: [begin, end). `offset` is the parameter's among the unit's `numel`.
+std::pair<int64_t, int64_t> OwnElements(const ParameterInfo& parameter, int64_t offset, int64_t numel, int rank,
+                                        int ranks, Shard shard) {
+  if (shard == Shard::kRows) {
+    const int64_t row = parameter.rows == 0 ? 0 : parameter.numel / parameter.rows;
+    const int64_t chunk = (parameter.rows + ranks - 1) / ranks;
+    return {std::min(parameter.rows, rank * chunk) * row, std::min(parameter.rows, (rank + 1) * chunk) * row};
+  }
+  const auto cut = [&](int64_t r) {
+    const int64_t in_unit = numel / 16 * r / ranks * 16;
+    return std::clamp<int64_t>(in_unit - offset, 0, parameter.numel);
+  };
+  return {cut(rank), cut(rank + 1)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::vector<int>>> PlanUnits(const std::vector<ParameterInfo>& parameters,
+                                                        const Options& options) {
+  if (options.unit_bytes < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("unit_bytes ", options.unit_bytes, ": expected 1 or more"));
+  }
+  std::vector<Names> paths;
+  for (const std::string& path : options.units) paths.push_back(absl::StrSplit(path, '.'));
+  std::vector<bool> used(paths.size(), false);
+  std::map<std::pair<std::string, int>, size_t> modules;  // to the unit of a path and dtype
+  std::map<int, std::pair<size_t, int64_t>> open;         // by dtype, the unit that is filled by size, and its bytes
+  std::vector<std::vector<int>> units;
+  for (int i = 0; i < static_cast<int>(parameters.size()); ++i) {
+    const ParameterInfo& parameter = parameters[i];
+    const Names names = absl::StrSplit(parameter.name, '.');
+    const auto path = std::find_if(paths.begin(), paths.end(), [&](const Names& p) { return Fits(p, names); });
+    if (path != paths.end()) {
+      used[path - paths.begin()] = true;
+      const std::string module = absl::StrJoin(names.begin(), names.begin() + path->size(), ".");
+      const auto [found, is_new] = modules.try_emplace({module, parameter.dtype}, units.size());
+      if (is_new) units.emplace_back();
+      units[found->second].push_back(i);
+      continue;
+    }
+    const int64_t bytes = parameter.numel * parameter.element_bytes;
+    const auto found = open.find(parameter.dtype);
+    if (found == open.end() || found->second.second + bytes > options.unit_bytes) {
+      open[parameter.dtype] = {units.size(), 0};
+      units.emplace_back();
+    }
+    auto& [unit, unit_bytes] = open[parameter.dtype];
+    units[unit].push_back(i);
+    unit_bytes += bytes;
+  }
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("units: no parameter that is trained is inside of a module \"", options.units[i], "\""));
+  }
+  return units;
+}
+
+UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard shard) {
+  UnitLayout layout;
+  for (const ParameterInfo& parameter : parameters) {
+    layout.offsets.push_back(layout.numel);
+    layout.numel += RoundUp(parameter.numel);
+  }
+  int64_t offset = 0;
+  layout.slices.push_back(0);
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (int k = 0; k < static_cast<int>(parameters.size()); ++k) {
+      const auto [begin, end] = OwnElements(parameters[k], layout.offsets[k], layout.numel, rank, ranks, shard);
+      if (begin == end) continue;
+      layout.pieces.push_back({rank, k, begin, end, offset});
+      offset = layout.pieces.back().flag() + 16;
+    }
+    layout.slices.push_back(offset);
+  }
+  return layout;
+}
+
+}  // namespace lockstep::fsdp::internal

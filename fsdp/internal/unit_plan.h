@@ -1,0 +1,50 @@
+// Which parameters form a unit, and which of a unit's elements each rank owns. Pure.
+
+#ifndef LOCKSTEP_FSDP_INTERNAL_UNIT_PLAN_H_
+#define LOCKSTEP_FSDP_INTERNAL_UNIT_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lockstep/fsdp/options.h"
+
+namespace lockstep::fsdp::internal {
+
+struct ParameterInfo {
+  std::string name;  // "blocks.0.fc.weight"
+  int64_t numel = 0;
+  int64_t rows = 1;  // the size of dimension 0
+  int dtype = 0;     // a unit has one
+  int64_t element_bytes = 4;
+};
+
+// Returns the units, each with the indices of its parameters in ascending order. Each parameter is in one unit, and
+// units are in the order of their first parameters. InvalidArgument: a path fits no parameter, or unit_bytes is below 1.
+absl::StatusOr<std::vector<std::vector<int>>> PlanUnits(const std::vector<ParameterInfo>& parameters,
+                                                        const Options& options);
+
+// Elements of one parameter that one rank owns.
+struct Piece {
+  int rank = 0;
+  int parameter = 0;           // its place in the unit
+  int64_t begin = 0, end = 0;  // in the parameter's memory
+  int64_t offset = 0;          // of `begin` in the buffer of gradients
+  // In that buffer, 1 where a rank has a gradient of the parameter, and else 0.
+  int64_t flag() const { return offset + (end - begin + 15) / 16 * 16; }
+};
+
+// A unit's places, in elements. Every parameter and piece begins at a multiple of 16.
+struct UnitLayout {
+  std::vector<int64_t> offsets;  // of each parameter in the unit's memory
+  int64_t numel = 0;             // of that memory
+  std::vector<Piece> pieces;     // in the order of ranks, and of parameters within
+  std::vector<int64_t> slices;   // rank r's pieces are in [slices[r], slices[r + 1]) of the buffer of gradients
+};
+
+UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard shard);
+
+}  // namespace lockstep::fsdp::internal
+
+#endif  // LOCKSTEP_FSDP_INTERNAL_UNIT_PLAN_H_

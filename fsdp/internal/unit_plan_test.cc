@@ -1,0 +1,112 @@
+#include "lockstep/fsdp/internal/unit_plan.h"
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep::fsdp::internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Units = std::vector<std::vector<int>>;
+
+ParameterInfo Parameter(const std::string& name, int64_t rows, int64_t columns = 1, int dtype = 0) {
+  return {name, rows * columns, rows, dtype, 4};
+}
+
+const std::vector<ParameterInfo> kGpt = {
+    Parameter("tokens.weight", 100, 8),    Parameter("blocks.0.fc.weight", 8, 8), Parameter("blocks.0.fc.bias", 8),
+    Parameter("blocks.1.fc.weight", 8, 8), Parameter("blocks.1.fc.bias", 8),      Parameter("norm.weight", 8),
+};
+
+TEST(PlanUnits, APathWithAStarIsAUnitForEachModule) {
+  Options options;
+  options.units = {"blocks.*"};
+  EXPECT_EQ(*PlanUnits(kGpt, options), (Units{{0, 5}, {1, 2}, {3, 4}}));
+}
+
+TEST(PlanUnits, TheFirstPathThatFitsCounts) {
+  Options options;
+  options.units = {"blocks.0.fc", "blocks"};
+  EXPECT_EQ(*PlanUnits(kGpt, options), (Units{{0, 5}, {1, 2}, {3, 4}}));
+}
+
+TEST(PlanUnits, WithoutPathsParametersAreGroupedBySize) {
+  Options options;
+  options.unit_bytes = 3200 + 256;
+  EXPECT_EQ(*PlanUnits(kGpt, options), (Units{{0, 1}, {2, 3, 4, 5}}));
+  options.unit_bytes = 1;
+  EXPECT_EQ(PlanUnits(kGpt, options)->size(), kGpt.size());
+}
+
+TEST(PlanUnits, AUnitHasOneDtype) {
+  std::vector<ParameterInfo> parameters = kGpt;
+  parameters[2].dtype = 1;
+  Options options;
+  options.units = {"blocks.*"};
+  EXPECT_EQ(*PlanUnits(parameters, options), (Units{{0, 5}, {1}, {2}, {3, 4}}));
+}
+
+TEST(PlanUnits, APathThatFitsNothingIsAnError) {
+  Options options;
+  options.units = {"blocks.*", "layers.*"};
+  EXPECT_THAT(std::string(PlanUnits(kGpt, options).status().message()), HasSubstr("inside of a module \"layers.*\""));
+  // The path of a parameter is no module.
+  options.units = {"norm.weight"};
+  EXPECT_FALSE(PlanUnits(kGpt, options).ok());
+  options = {};
+  options.unit_bytes = 0;
+  EXPECT_EQ(PlanUnits(kGpt, options).status().message(), "unit_bytes 0: expected 1 or more");
+}
+
+// Every element has one owner, and no piece crosses another's place.
+void ExpectWhole(const std::vector<ParameterInfo>& parameters, int ranks, Shard shard) {
+  const UnitLayout layout = LayOut(parameters, ranks, shard);
+  std::vector<int64_t> owned(parameters.size(), 0);
+  int64_t end = 0;
+  for (const Piece& piece : layout.pieces) {
+    EXPECT_GE(piece.offset, end);
+    EXPECT_EQ(piece.offset % 16, 0);
+    EXPECT_EQ(piece.begin, owned[piece.parameter]) << "rank " << piece.rank;
+    EXPECT_GE(piece.offset, layout.slices[piece.rank]);
+    EXPECT_LT(piece.flag(), layout.slices[piece.rank + 1]);
+    owned[piece.parameter] = piece.end;
+    end = piece.flag() + 1;
+    if (shard == Shard::kElements) {
+      EXPECT_EQ(piece.begin % 16, 0);
+    }
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) EXPECT_EQ(owned[i], parameters[i].numel) << parameters[i].name;
+}
+
+TEST(LayOut, EveryElementHasOneOwner) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::vector<ParameterInfo> parameters;
+    for (unsigned n = 1 + random() % 6; n > 0; --n)
+      parameters.push_back(Parameter("p", random() % 70, 1 + random() % 40));
+    const int ranks = static_cast<int>(1 + random() % 9);
+    ExpectWhole(parameters, ranks, Shard::kElements);
+    ExpectWhole(parameters, ranks, Shard::kRows);
+  }
+}
+
+TEST(LayOut, RanksOwnEquallyMuch) {
+  const UnitLayout layout = LayOut({Parameter("weight", 1024, 16)}, 4, Shard::kElements);
+  EXPECT_THAT(layout.slices, ElementsAre(0, 4096 + 16, 2 * (4096 + 16), 3 * (4096 + 16), 4 * (4096 + 16)));
+}
+
+TEST(LayOut, RowsAreCutAsPythonsChunk) {
+  const UnitLayout layout = LayOut({Parameter("weight", 5, 3)}, 4, Shard::kRows);
+  ASSERT_EQ(layout.pieces.size(), 3u);  // 2, 2 and 1 rows; rank 3 has none
+  EXPECT_EQ(layout.pieces[2].begin, 12);
+  EXPECT_EQ(layout.pieces[2].end, 15);
+  EXPECT_EQ(layout.slices[3], layout.slices[4]);
+}
+
+}  // namespace
+}  // namespace lockstep::fsdp::internal
