@@ -225,12 +225,8 @@ absl::Status ShardedModule::Step(const std::function<void()>& step) {
   if (reducer_->running() || reducer_->reduced() < std::max(expected, 1)) {
     return absl::FailedPreconditionError(absl::StrCat(Who(), ": Step: no backward has ended since the last step"));
   }
-  for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].tensor._version() == buffer_versions_[i]) continue;
-    return absl::UnimplementedError(absl::StrCat(Who(), ": forward changed the buffer ", buffers_[i].name,
-                                                 ", and buffers are not averaged over the ranks"));
-  }
   absl::Status status = reducer_->Wait();
+  if (status.ok()) status = CheckBuffers();
   if (status.ok()) {
     status = TorchStatus(absl::StrCat(Who(), ": the optimizer's step"), [&] {
       SetGradients();
@@ -244,6 +240,15 @@ absl::Status ShardedModule::Step(const std::function<void()>& step) {
   virtual_ranks_.clear();
   LOCKSTEP_RETURN_IF_ERROR(status);
   return group_->Barrier();  // until all ranks have stepped their shards
+}
+
+absl::Status ShardedModule::CheckBuffers() const {
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].tensor._version() == buffer_versions_[i]) continue;
+    return absl::UnimplementedError(absl::StrCat(Who(), ": forward changed the buffer ", buffers_[i].name,
+                                                 ", and buffers are not averaged over the ranks"));
+  }
+  return absl::OkStatus();
 }
 
 void ShardedModule::SetGradients() {

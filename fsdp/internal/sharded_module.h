@@ -63,6 +63,7 @@ class ShardedModule {
   absl::Status Move(const std::vector<NamedTensor>& frozen, std::vector<ShardedUnit>& units);
   void AddShards(const std::vector<ShardedUnit>& units, const std::vector<at::Tensor>& memory);
   void SetGradients();
+  absl::Status CheckBuffers() const;
   bool Virtual() const { return options_.virtual_ranks > 0; }
   std::string Who() const;
 
