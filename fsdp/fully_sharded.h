@@ -103,7 +103,7 @@ class FullyShardedDataParallel {
 
   // Waits for the mean gradients, steps the optimizer, waits until all ranks have stepped, and releases the gradients.
   // Every rank must call it. InvalidArgument: the optimizer has other parameters than shards(). FailedPrecondition: no
-  // backward has ended since the last step, or a virtual rank is missing. Unimplemented: forward has changed a buffer.
+  // backward has ended since the last step, or a virtual rank is missing.
   // Other errors are the group's, or the optimizer's; they fail the group.
   absl::Status Step(torch::optim::Optimizer& optimizer) { return module_->Step(optimizer); }
   // `step` steps this rank's shards, whose gradients are there, for example by a GradScaler.

@@ -116,12 +116,12 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
     }
     unit.layout = LayOut(of_unit, group_->size(), options_.shard);
   }
-  for (const auto& item : module.named_buffers()) {
-    if (!item.value().defined()) continue;
-    buffers_.push_back({item.key(), item.value()});
-    LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(item.value(), 0));
-    buffer_versions_.push_back(item.value()._version());
+  std::vector<at::Tensor> buffers;
+  for (const at::Tensor& buffer : module.buffers()) {
+    if (buffer.defined()) buffers.push_back(buffer);
   }
+  buffers_.emplace(std::move(buffers));
+  LOCKSTEP_RETURN_IF_ERROR(buffers_->Broadcast(*group_));
   LOCKSTEP_RETURN_IF_ERROR(Move(frozen, units));
   const int leaves = Virtual() ? options_.virtual_ranks : group_->size();
   return TorchStatus("", [&] { reducer_ = std::make_unique<ShardReducer>(group_, leaves, std::move(units)); });
@@ -226,7 +226,7 @@ absl::Status ShardedModule::Step(const std::function<void()>& step) {
     return absl::FailedPreconditionError(absl::StrCat(Who(), ": Step: no backward has ended since the last step"));
   }
   absl::Status status = reducer_->Wait();
-  if (status.ok()) status = CheckBuffers();
+  if (status.ok()) status = buffers_->Broadcast(*group_);
   if (status.ok()) {
     status = TorchStatus(absl::StrCat(Who(), ": the optimizer's step"), [&] {
       SetGradients();
@@ -240,15 +240,6 @@ absl::Status ShardedModule::Step(const std::function<void()>& step) {
   virtual_ranks_.clear();
   LOCKSTEP_RETURN_IF_ERROR(status);
   return group_->Barrier();  // until all ranks have stepped their shards
-}
-
-absl::Status ShardedModule::CheckBuffers() const {
-  for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].tensor._version() == buffer_versions_[i]) continue;
-    return absl::UnimplementedError(absl::StrCat(Who(), ": forward changed the buffer ", buffers_[i].name,
-                                                 ", and buffers are not averaged over the ranks"));
-  }
-  return absl::OkStatus();
 }
 
 void ShardedModule::SetGradients() {
@@ -269,6 +260,7 @@ void ShardedModule::BeginVirtualStep(int64_t step) {
 
 void ShardedModule::BeginVirtualRank(size_t place) {
   if (!Virtual()) return;
+  buffers_->BeginVirtualRank(place, virtual_ranks_.size());
   reducer_->SetRound(static_cast<int>(place));
   at::manual_seed(SeedOf(options_.virtual_seed, step_, virtual_ranks_[place]));
 }
@@ -280,6 +272,7 @@ void ShardedModule::EndVirtualRank(size_t place) {
         absl::StrCat(Who(), ": virtual rank ", virtual_ranks_[place], " has run ",
                      reducer_->reduced() - static_cast<int>(place), " backward passes, expected 1")));
   }
+  buffers_->EndVirtualRank(place, virtual_ranks_.size());
   const int next = static_cast<int>(place) + 1;
   if (next == static_cast<int>(virtual_ranks_.size()) && next < reducer_->rounds()) reducer_->SkipRound(next);
 }

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/buffers.h"
 #include "lockstep/fsdp/internal/shard_reducer.h"
 #include "lockstep/fsdp/internal/unit_plan.h"
 #include "lockstep/fsdp/options.h"
@@ -63,7 +64,6 @@ class ShardedModule {
   absl::Status Move(const std::vector<NamedTensor>& frozen, std::vector<ShardedUnit>& units);
   void AddShards(const std::vector<ShardedUnit>& units, const std::vector<at::Tensor>& memory);
   void SetGradients();
-  absl::Status CheckBuffers() const;
   bool Virtual() const { return options_.virtual_ranks > 0; }
   std::string Who() const;
 
@@ -73,8 +73,7 @@ class ShardedModule {
   std::vector<at::Tensor> parameters_, shards_;
   std::vector<std::string> shard_names_;
   std::vector<OwnedPiece> pieces_;  // of `shards_`
-  std::vector<NamedTensor> buffers_;
-  std::vector<uint32_t> buffer_versions_;
+  std::optional<Buffers> buffers_;
   std::unique_ptr<ShardReducer> reducer_;
   int64_t step_ = 0;
   std::vector<int> virtual_ranks_;  // of this step

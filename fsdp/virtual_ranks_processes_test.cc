@@ -1,0 +1,95 @@
+// Fully sharded training with dropout has DistributedDataParallel's bits on any number of ranks, which are processes.
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/rank_processes.h"
+#include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/ddp/testing/dropout_net.h"
+#include "lockstep/fsdp/fully_sharded.h"
+#include "lockstep/optim/adamw.h"
+
+namespace lockstep::fsdp {
+namespace {
+
+using comm::testing::Process;
+using comm::testing::RankProcesses;
+
+constexpr int kVirtualRanks = 5;
+
+// Runs five steps. `step` makes the optimizer's.
+template <typename Handle, typename Step>
+absl::Status Train(Handle& net, const Step& take_step) {
+  absl::Status status;
+  const absl::Status thrown = TorchStatus("", [&] {
+    for (int step = 0; step < 5 && status.ok(); ++step) {
+      for (const int virtual_rank : net.VirtualRanks(step)) {
+        const at::Tensor x = at::arange(4 * 6).add(1.3 * step + 2.7 * virtual_rank).mul(12.9898).sin().view({4, 6});
+        net(x).pow(2).sum().backward();
+      }
+      status = take_step();
+    }
+  });
+  return thrown.ok() ? status : thrown;
+}
+
+absl::StatusOr<uint64_t> TrainSharded(const comm::InitOptions& init) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(init));
+  at::manual_seed(3 + group->rank());
+  Options options;
+  options.virtual_ranks = kVirtualRanks;
+  options.virtual_seed = 7;
+  options.unit_bytes = 300;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(ddp::testing::DropoutNet(6, 16, 2), group.get(), options));
+  optim::AdamW optimizer(net.shards(), optim::AdamWOptions(0.01).fused(true));
+  LOCKSTEP_RETURN_IF_ERROR(Train(net, [&] { return net.Step(optimizer); }));
+  const uint64_t digest = ddp::testing::Digest(*net.module());
+  LOCKSTEP_RETURN_IF_ERROR(group->Barrier());
+  return digest;
+}
+
+absl::StatusOr<uint64_t> TrainReplicated(const comm::InitOptions& init) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(init));
+  at::manual_seed(3);
+  ddp::Options options;
+  options.virtual_ranks = kVirtualRanks;
+  options.virtual_seed = 7;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto net, ddp::Wrap(ddp::testing::DropoutNet(6, 16, 2), group.get(), options));
+  optim::AdamW optimizer(net.parameters(), optim::AdamWOptions(0.01).fused(true));
+  LOCKSTEP_RETURN_IF_ERROR(Train(net, [&] {
+    optimizer.step();
+    optimizer.zero_grad();
+    return absl::OkStatus();
+  }));
+  return ddp::testing::Digest(*net.module());
+}
+
+// The digest of the last rank.
+std::string DigestOn(int ranks, absl::StatusOr<uint64_t> (*train)(const comm::InitOptions&)) {
+  comm::InitOptions options;
+  options.timeout = absl::Seconds(30);
+  RankProcesses processes(ranks, options, [train](const comm::InitOptions& init, const Process::Say& say) {
+    const absl::StatusOr<uint64_t> digest = train(init);
+    say(digest.ok() ? absl::StrCat("digest ", *digest) : std::string(digest.status().message()));
+    return digest.ok() ? 0 : 1;
+  });
+  const std::optional<Process::Line> line = processes[ranks - 1].AwaitLine("", absl::Seconds(60));
+  return line ? line->text : "nothing was said";
+}
+
+TEST(FullyShardedProcesses, DropOutTheSameNumbersAsDistributedDataParallelOnAnyNumberOfRanks) {
+  const std::string expected = DigestOn(1, TrainReplicated);
+  ASSERT_EQ(expected.rfind("digest ", 0), 0) << expected;
+  for (const int ranks : {1, 2, 3, 5}) EXPECT_EQ(DigestOn(ranks, TrainSharded), expected) << ranks << " ranks";
+}
+
+}  // namespace
+}  // namespace lockstep::fsdp
