@@ -36,7 +36,7 @@ absl::string_view WhyFixed(absl::string_view name, bool train) {
       absl::StrContains(name, "batch_norm_no_update")) {
     return "run_decompositions() has replaced its batch normalisation by one of a fixed mode";
   }
-  if (!train && (name == "bernoulli" || name == "bernoulli_")) {
+  if (!train && (name == "bernoulli" || name == "bernoulli_" || name == "rand")) {
     return "it drops at random, and no flag switches it off";
   }
   return {};
