@@ -9,6 +9,7 @@ import dataclasses
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils import checkpoint
 
 ROWS, FEATURES, HIDDEN, CLASSES, TOKENS, LENGTH = 8, 16, 32, 10, 50, 12
 
@@ -147,6 +148,41 @@ class Regions(nn.Module):
         return y.float() * 2
 
 
+class Loops(nn.Module):
+    """A part that backward computes again, a loop, and a map over rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(FEATURES, HIDDEN), nn.Linear(HIDDEN, CLASSES)
+
+    def repeat(self, x):
+        def more(i, x):
+            return i < 3
+
+        def step(i, x):
+            return i + 1, x * 0.5 + i
+
+        return torch._higher_order_ops.while_loop(more, step, (torch.tensor(0), x))[1]
+
+    def each(self, x, factor):
+        return torch._higher_order_ops.map(lambda row, factor: row * factor, x, factor)
+
+    def forward(self, inputs):
+        x = checkpoint.checkpoint(lambda x: torch.relu(self.first(x)), inputs, use_reentrant=False)
+        x = x + self.repeat(inputs.detach().mean(1, keepdim=True))
+        return self.second(self.each(x, inputs.mean()))
+
+
+class EagerLoops(Loops):
+    def repeat(self, x):
+        for i in range(3):
+            x = x * 0.5 + i
+        return x
+
+    def each(self, x, factor):
+        return torch.stack([row * factor for row in x.unbind(0)])
+
+
 class Branch(nn.Module):
     def __init__(self):
         super().__init__()
@@ -177,8 +213,8 @@ class Sizes(nn.Module):
         rows, length, _ = inputs.shape
         x = self.layer(inputs).reshape(rows * length, HIDDEN)
         x = x + torch.arange(rows * length)[:, None] / (rows * length)
-        x = x.view(rows, length, -1)[:, : (length + 1) // 2 + 1]
-        return self.head(x.mean(1) * (length**2) / (length - 1))
+        x = x.view(rows, length, -1).mean(1) * (length**2 % 7 + 1) / (length - 1)
+        return self.head(x + torch.zeros(-(-rows // 2) * 2, HIDDEN)[:rows] - max(rows, length) // 3)
 
 
 def generator(step, rank):
@@ -258,5 +294,6 @@ NETS = {
     "scatter": Net(Scatter, edges),
     "regions": Net(Regions, features),
     "branch": Net(Branch, features, eager=EagerBranch),
+    "loops": Net(Loops, features, eager=EagerLoops),
     "sizes": Net(Sizes, sequences, dynamic_shapes=({0: ROW, 1: torch.export.Dim("length", min=3, max=32)},)),
 }

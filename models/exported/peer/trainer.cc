@@ -4,15 +4,16 @@
 //           --rank=0 --world_size=2 --init_method=file:///folder/store
 //
 // --batches is a dict of each rank's list of batches; nets.py describes a batch. With a world size of 1 the program is
-// trained alone, and else under ddp::Wrap. Writes {"losses": [a float a step], "state_dict": ..., "output": the logits
-// of the last batch in the mode of --evaluate} to output.pt and the program to output.pt2. If anything fails, exits
-// with 1 and prints the error to standard error.
+// trained alone, and else under ddp::Wrap. Writes {"losses": [a float a step], "state_dict": ...} to output.pt, the
+// program to output.pt2, and the logits of the last batch, in the mode of --evaluate, to output_logits.pt. If anything
+// fails, exits with 1 and prints the error to standard error.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gflags/gflags.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -100,13 +101,23 @@ Value Train(const Forward& forward, Optimizer optimizer, const std::vector<Value
   return Value::List(std::move(losses));
 }
 
+// Each parameter once: LibTorch lists tied ones under each of their names.
+std::vector<at::Tensor> ParametersOf(const ExportedModule& net) {
+  std::vector<at::Tensor> parameters;
+  for (const at::Tensor& parameter : net->parameters()) {
+    const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
+    if (std::none_of(parameters.begin(), parameters.end(), same)) parameters.push_back(parameter);
+  }
+  return parameters;
+}
+
 absl::StatusOr<Value> TrainWith(const Forward& forward, const ExportedModule& net, const std::vector<Value>& batches) {
   torch::manual_seed(FLAGS_rank);  // for dropout
   return TorchStatusOr("training", [&] {
     if (FLAGS_optimizer == "sgd") {
-      return Train(forward, optim::SGD(net->parameters(), optim::SGDOptions(FLAGS_lr).momentum(0.9)), batches);
+      return Train(forward, optim::SGD(ParametersOf(net), optim::SGDOptions(FLAGS_lr).momentum(0.9)), batches);
     }
-    return Train(forward, optim::AdamW(net->parameters(), optim::AdamWOptions(FLAGS_lr)), batches);
+    return Train(forward, optim::AdamW(ParametersOf(net), optim::AdamWOptions(FLAGS_lr)), batches);
   });
 }
 
@@ -146,15 +157,16 @@ absl::Status Main() {
       FLAGS_world_size == 1 ? TrainWith(call, net, batches) : TrainTogether(net, batches);
   LOCKSTEP_RETURN_IF_ERROR(losses.status());
   LOCKSTEP_RETURN_IF_ERROR(Save(absl::StrCat(FLAGS_output, ".pt2"), net));
-  const Value state_dict = checkpoint::StateDict(*net);
+  LOCKSTEP_RETURN_IF_ERROR(
+      checkpoint::Save(absl::StrCat(FLAGS_output, ".pt"),
+                       Value::Dict({{"losses", *losses}, {"state_dict", checkpoint::StateDict(*net)}})));
   LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor output, TorchStatusOr("evaluation", [&] {
                               const c10::NoGradGuard no_grad;
                               if (FLAGS_evaluate) net->train(!net->is_training());
                               torch::manual_seed(FLAGS_rank);
                               return Run(call, batches.back());
                             }));
-  return checkpoint::Save(absl::StrCat(FLAGS_output, ".pt"),
-                          Value::Dict({{"losses", *losses}, {"state_dict", state_dict}, {"output", output}}));
+  return checkpoint::Save(absl::StrCat(FLAGS_output, "_logits.pt"), output);
 }
 
 }  // namespace
