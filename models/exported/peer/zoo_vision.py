@@ -37,14 +37,12 @@ TIMM = {
     "deit_tiny_distilled_patch16_224": (32, {"img_size": 32, "patch_size": 8, "depth": 2}),
     "beit_base_patch16_224": (32, {"img_size": 32, "patch_size": 8, "depth": 2, "embed_dim": 48, "num_heads": 4}),
     "eva02_tiny_patch14_224": (32, {"img_size": 32, "patch_size": 8, "depth": 2}),
-    "mixer_s32_224": (64, {"img_size": 64, "num_blocks": 2, "embed_dim": 32}),
     "swin_tiny_patch4_window7_224": (32, {"img_size": 32, "window_size": 4, "embed_dim": 24, "depths": (1, 1), "num_heads": (2, 4)}),
     "efficientnet_lite0": (32, {}),
     "mobilenetv4_conv_small": (64, {}),
     "edgenext_xx_small": (64, {}),
     "mobilevit_xxs": (64, {}),
     "ghostnet_050": (64, {}),
-    "poolformer_s12": (64, {"depths": (1, 1, 1, 1), "dims": (8, 16, 32, 64)}),
     "levit_128s": (64, {"img_size": 64}),
     "fastvit_t8": (64, {}),
 }  # fmt: skip
@@ -60,6 +58,17 @@ def torchvision_program(make, size, options):
 
 def timm_program(name, size, options):
     return image_program(timm.create_model(name, num_classes=CLASSES, **options), size)
+
+
+def mixer():
+    net = timm.models.mlp_mixer.MlpMixer(num_classes=CLASSES, img_size=32, patch_size=8, num_blocks=2, embed_dim=32)
+    return image_program(net, 32)
+
+
+def poolformer():
+    pooling = timm.models.metaformer.Pooling
+    net = timm.models.metaformer.MetaFormer(depths=(1, 1, 1, 1), dims=(8, 16, 32, 64), token_mixers=pooling, num_classes=CLASSES)
+    return image_program(net, 64)
 
 
 def vgg():
@@ -157,5 +166,7 @@ PROGRAMS = {
     "torchvision/deeplab_v3": functools.partial(segmentation, tv.segmentation.deeplabv3_mobilenet_v3_large),
     "torchvision/retinanet": lambda: image_program(Detector(), 64),
     "torchvision/video_resnet": lambda: Program(Video(), [torch.rand(ROWS, 3, 4, 16, 16)], torch.randint(CLASSES, (ROWS,))),
+    "timm/mixer": mixer,
+    "timm/poolformer": poolformer,
     **{f"timm/{name}": functools.partial(timm_program, name, *args) for name, args in TIMM.items()},
 }
