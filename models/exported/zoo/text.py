@@ -5,7 +5,7 @@ import functools
 import torch
 import transformers as hf
 from torch import nn
-from zoo_program import CLASSES, ROWS, Program, image_program
+from program import CLASSES, ROWS, Program, image_program
 
 TOKENS, LENGTH, HIDDEN = 64, 12, 32
 

@@ -6,7 +6,7 @@ import timm
 import torch
 import torchvision.models as tv
 from torch import nn
-from zoo_program import CLASSES, ROWS, Program, image_program
+from program import CLASSES, ROWS, Program, image_program
 
 RESIDUAL = {
     "resnet_basic": {"block": tv.resnet.BasicBlock},

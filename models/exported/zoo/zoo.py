@@ -24,12 +24,12 @@ import required_packages  # noqa: E402
 required_packages.check("torch", "torchvision", "timm", "transformers", "safetensors")
 import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
-import zoo_plain  # noqa: E402
-import zoo_text  # noqa: E402
-import zoo_vision  # noqa: E402
-from zoo_program import BATCH  # noqa: E402
+import plain  # noqa: E402
+import text  # noqa: E402
+import vision  # noqa: E402
+from program import BATCH  # noqa: E402
 
-PROGRAMS = {**zoo_plain.PROGRAMS, **zoo_vision.PROGRAMS, **zoo_text.PROGRAMS}
+PROGRAMS = {**plain.PROGRAMS, **vision.PROGRAMS, **text.PROGRAMS}
 STEPS = 20
 OPTIMIZERS = {
     "sgd": (0.01, lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9)),

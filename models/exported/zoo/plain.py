@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 from torch.nn import functional as F
-from zoo_program import CLASSES, ROWS, Program, image_program
+from program import CLASSES, ROWS, Program, image_program
 
 TOKENS, LENGTH, HIDDEN = 64, 12, 32
 
