@@ -19,9 +19,13 @@ namespace lockstep::models::exported {
 namespace {
 
 // A submodule of the Python module: names, parameters and buffers, without code.
-class Part : public torch::nn::Module {
+class Part : public torch::nn::Module, public NonPersistentBuffers {
  public:
   explicit Part(const std::string& name) : torch::nn::Module(name) {}
+
+  bool IsNonPersistent(const std::string& buffer) const override { return non_persistent.count(buffer) > 0; }
+
+  std::set<std::string> non_persistent;
 };
 
 std::unique_ptr<Interpreter> MakeInterpreter(const std::shared_ptr<const Program>& program) {
@@ -71,6 +75,7 @@ void ExportedModuleImpl::Register() {
       part.register_parameter(name, tensor, tensor.requires_grad());
     } else {
       part.register_buffer(name, tensor);
+      if (!input.persistent) (&part == this ? non_persistent_ : static_cast<Part&>(part).non_persistent).insert(name);
     }
   }
 }

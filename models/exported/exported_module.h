@@ -13,9 +13,12 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "lockstep/base/non_persistent_buffers.h"
 
 namespace lockstep::models::exported {
 
@@ -38,11 +41,11 @@ using NamedInputs = std::vector<std::pair<std::string, c10::IValue>>;
 //
 // Each node of the program calls its operator through LibTorch's dispatcher, which records autograd, so results and
 // gradients have the bits of the Python module. Parameters, buffers and submodules have Python's names and order.
-// Tied parameters stay tied. Buffers that Python keeps out of its state dict (persistent=False) are registered too: DDP
-// broadcasts them, as in Python. Constants are not registered.
+// Tied parameters stay tied. Buffers that Python keeps out of its state dict (persistent=False) are registered too, so
+// that DDP broadcasts them, as in Python. State dicts do not have them. Constants are not registered.
 //
 // Random operators draw from LibTorch's default generators. Only one thread at a time may use the module.
-class ExportedModuleImpl : public torch::nn::Module {
+class ExportedModuleImpl : public torch::nn::Module, public NonPersistentBuffers {
  public:
   // Throws StatusError with the errors of Load() that a node causes.
   explicit ExportedModuleImpl(std::shared_ptr<const Program> program);
@@ -78,6 +81,8 @@ class ExportedModuleImpl : public torch::nn::Module {
   // mode alone. A branch that Python took because of the mode (if self.training) is not seen.
   void train(bool on = true) override;
 
+  bool IsNonPersistent(const std::string& buffer) const override { return non_persistent_.count(buffer) > 0; }
+
   void pretty_print(std::ostream& stream) const override;
 
   // The program with the values that its tensors had in the file.
@@ -88,6 +93,7 @@ class ExportedModuleImpl : public torch::nn::Module {
 
   const std::shared_ptr<const Program> program_;
   const std::unique_ptr<Interpreter> interpreter_;
+  std::set<std::string> non_persistent_;  // of the buffers that are not in a submodule
 };
 
 // Refers to an ExportedModuleImpl, as module holders do. Copies refer to the same module.

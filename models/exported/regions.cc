@@ -4,8 +4,10 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
@@ -52,9 +54,26 @@ void Autocast(const Instruction& instruction, Stack& stack) {
 
 bool IsTrue(const IValue& value) { return value.isTensor() ? value.toTensor().item<bool>() : value.toBool(); }
 
+// Returns tensors as they are. If one of them gets a gradient, the others without one get zeros.
+struct WithAllGradients : torch::autograd::Function<WithAllGradients> {
+  using List = torch::autograd::variable_list;
+  static List forward(torch::autograd::AutogradContext* /*context*/, at::TensorList tensors) { return tensors.vec(); }
+  static List backward(torch::autograd::AutogradContext* /*context*/, List gradients) { return gradients; }
+};
+
+// As in Python, an operand that the taken branch does not use has a gradient of zeros.
 void Cond(const Instruction& instruction, Stack& stack) {
   const Code& body = instruction.bodies[IsTrue(stack[0]) ? 0 : 1];
   Drop(stack, 1);
+  std::vector<size_t> places;
+  std::vector<at::Tensor> operands;
+  for (size_t i = 0; i < stack.size() && c10::GradMode::is_enabled(); ++i) {
+    if (!stack[i].isTensor() || !stack[i].toTensor().requires_grad()) continue;
+    places.push_back(i);
+    operands.push_back(stack[i].toTensor());
+  }
+  if (!operands.empty()) operands = WithAllGradients::apply(at::TensorList(operands));
+  for (size_t i = 0; i < places.size(); ++i) stack[places[i]] = std::move(operands[i]);
   Run(body, stack);
 }
 

@@ -64,7 +64,7 @@ std::string Archive(const Records& records) {
 }
 
 // What a program computes from fixed inputs, and its state afterwards.
-std::vector<at::Tensor> Results(const ExportedModule& module) {
+std::vector<at::Tensor> Results(ExportedModule module) {
   const at::Tensor x = at::arange(12, at::kFloat).view({4, 3}).div(10);
   c10::Dict<std::string, at::Tensor> parts;
   parts.insert("left", x.neg());

@@ -97,7 +97,7 @@ def export_all(folder, patterns):
 
 def bits_differ(expected, found):
     """Names a difference, or returns None."""
-    if list(expected) != list(found):
+    if set(expected) != set(found):
         return f"the names differ: {sorted(set(expected) ^ set(found))[:4]}"
     for name, tensor in expected.items():
         if tensor.dtype != found[name].dtype or tensor.shape != found[name].shape:
