@@ -59,7 +59,11 @@ absl::Status MakeOperands(const Graph& graph, const Node& node, const c10::Funct
     instruction.operands.push_back(*std::move(operand));
   }
   for (size_t i = 0; i < used.size(); ++i) {
-    if (!used[i]) return absl::DataLossError(absl::StrCat("its operator has no input \"", node.inputs[i].name, "\""));
+    if (used[i]) continue;
+    const std::string& name = node.inputs[i].name;
+    const bool known = schema.argumentIndexWithName(name).has_value();
+    return absl::DataLossError(known ? absl::StrCat("its input \"", name, "\" is given twice")
+                                     : absl::StrCat("its operator has no input \"", name, "\""));
   }
   return absl::OkStatus();
 }

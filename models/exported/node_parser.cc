@@ -44,7 +44,8 @@ std::string LineOf(absl::string_view traceback) {
     if (parts.size() != 2) continue;
     const absl::string_view number = parts[1].substr(0, parts[1].find(','));
     any = absl::StrCat(parts[0], ":", number);
-    if (i + 1 < lines.size()) absl::StrAppend(&any, ": ", absl::StripAsciiWhitespace(lines[i + 1]));
+    const absl::string_view code = i + 1 < lines.size() ? absl::StripAsciiWhitespace(lines[i + 1]) : "";
+    if (!code.empty() && !absl::StartsWith(code, "File \"")) absl::StrAppend(&any, ": ", code);
     const bool of_torch = absl::StrContains(parts[0], "/torch/") || absl::StartsWith(parts[0], "torch/");
     if (!of_torch) own = any;
   }
@@ -98,7 +99,10 @@ TensorMeta ParseTensorMeta(JsonReader& json, const Json& meta) {
   return parsed;
 }
 
-ValueTable::ValueTable(JsonReader& json, const Json& graph, Graph& into) : json_(json), source_(graph), graph_(into) {}
+ValueTable::ValueTable(JsonReader& json, const Json& graph, Graph& into) : json_(json), graph_(into) {
+  const Json& tensors = json.Object(graph, "tensor_values");
+  for (auto tensor = tensors.begin(); tensor != tensors.end(); ++tensor) tensors_.emplace(tensor.key(), &*tensor);
+}
 
 Argument ValueTable::Use(const Json& argument) { return Parse(argument, false); }
 
@@ -124,9 +128,9 @@ Argument ValueTable::Named(const std::string& name, bool define) {
   argument.value = static_cast<int32_t>(graph_.values.size());
   values_.emplace(name, argument.value);
   Value value{name};
-  const Json* tensors = JsonReader::Find(source_, "tensor_values");
-  const Json* meta = tensors ? JsonReader::Find(*tensors, name.c_str()) : nullptr;
-  if (meta) json_.Within(absl::StrCat("value \"", name, "\""), [&] { value.tensor = ParseTensorMeta(json_, *meta); });
+  if (const auto meta = tensors_.find(name); meta != tensors_.end()) {
+    json_.Within(absl::StrCat("value \"", name, "\""), [&] { value.tensor = ParseTensorMeta(json_, *meta->second); });
+  }
   graph_.values.push_back(std::move(value));
   return argument;
 }

@@ -37,9 +37,10 @@ class ValueTable {
   Argument Scalar(const Json& value, absl::string_view kind);
 
   JsonReader& json_;
-  const Json& source_;
   Graph& graph_;
   Values values_;
+  // The descriptions of tensors. Json::find takes time in proportion to the number of keys.
+  absl::flat_hash_map<absl::string_view, const Json*> tensors_;
 };
 
 }  // namespace lockstep::models::exported

@@ -146,6 +146,7 @@ void Shift(Stack& stack) {
 
 void Negate(Stack& stack) {
   const IValue a = torch::jit::pop(stack);
+  TORCH_CHECK(!IsInteger(a) || Integer(a) != INT64_MIN, "the result does not fit into 64 bits");
   stack.push_back(IsInteger(a) ? IValue(-Integer(a)) : IValue(-Real(a)));
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Dict.h>
 #include <ATen/core/jit_type.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -139,6 +140,10 @@ absl::Status TakeConstants(const ExportedGraph& program, const std::vector<size_
 
 absl::StatusOr<std::vector<IValue>> FlattenInputs(const ExportedGraph& program, std::vector<IValue> inputs,
                                                   NamedInputs named) {
+  const auto is_leaf = [](const TreeSpec& spec) { return spec.kind == Kind::kLeaf; };
+  const std::vector<TreeSpec>& positional = program.arguments.children[0].children;
+  const bool complete = inputs.size() == positional.size() && program.arguments.children[1].children.empty();
+  if (complete && named.empty() && std::all_of(positional.begin(), positional.end(), is_leaf)) return inputs;
   std::vector<Parameter> parameters = ParametersOf(program);
   if (inputs.size() > parameters.size()) {
     return absl::InvalidArgumentError(absl::StrCat(inputs.size(), " inputs for a program with ", parameters.size(),

@@ -47,7 +47,10 @@ def main(folder):
     }
     torch.save(expected, f"{folder}/net.pt")
     small = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
-    programs = {mode: torch.export.export(getattr(small, mode)(), (torch.ones(3, 2),)) for mode in ("train", "eval")}
+    rows, shapes = torch.ones(3, 2), ({0: torch.export.Dim("n", max=100)},)
+    programs = {
+        mode: torch.export.export(getattr(small, mode)(), (rows,), dynamic_shapes=shapes) for mode in ("train", "eval")
+    }
     package_pt2(f"{folder}/programs.pt2", exported_programs=programs)
 
 
