@@ -88,9 +88,8 @@ class ProgramReader {
           absl::StrCat("a TorchScript file; load it by models::scripted::Load, or ", kExport));
     }
     if (Find("data.pkl")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a file of torch.save, which has tensors but no program; load it by checkpoint::Load, or ",
-                       kExport));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a file of torch.save, which has tensors but no program; load it by checkpoint::Load, or ", kExport));
     }
     if (zip_.Find("serialized_exported_program.json")) {
       return absl::UnimplementedError("a program of PyTorch 2.7 or older: save it again with PyTorch 2.11");
@@ -112,7 +111,8 @@ class ProgramReader {
       if (name == wanted) return wanted;
     }
     if (names.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("the archive has no program, only code of AOTInductor; ", kExport));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the archive has no program, only code of AOTInductor; ", kExport));
     }
     return absl::NotFoundError(
         absl::StrCat("the file has no program \"", wanted, "\"; its programs: ", absl::StrJoin(names, ", ")));
@@ -135,8 +135,8 @@ class ProgramReader {
     for (const Payload& payload : payloads) {
       const ZipRecord* record = Find(absl::StrCat(folder, payload.record));
       if (!record) {
-        return absl::DataLossError(absl::StrCat("the archive has no record \"", folder, payload.record,
-                                                "\" for \"", payload.name, "\""));
+        return absl::DataLossError(
+            absl::StrCat("the archive has no record \"", folder, payload.record, "\" for \"", payload.name, "\""));
       }
       saved.push_back({payload, static_cast<int64_t>(record->size)});
       Stored& into = stored[payload.record];
@@ -199,7 +199,8 @@ class ProgramReader {
     if (absl::StartsWith(name, kModels)) return name != absl::StrCat(kModels, program, kJson);
     if (absl::StartsWith(name, kWeights)) return name != absl::StrCat(kWeights, program, "_weights_config.json");
     if (absl::StartsWith(name, kConstants)) return name != absl::StrCat(kConstants, program, "_constants_config.json");
-    if (absl::StartsWith(name, "data/sample_inputs/")) return name != absl::StrCat("data/sample_inputs/", program, ".pt");
+    if (absl::StartsWith(name, "data/sample_inputs/"))
+      return name != absl::StrCat("data/sample_inputs/", program, ".pt");
     return absl::StartsWith(name, "data/aotinductor/");
   }
 
@@ -216,10 +217,10 @@ class ProgramReader {
     for (const Extent& size : meta.sizes) sizes.push_back(size.number);
     LOCKSTEP_ASSIGN_OR_RETURN(const c10::ScalarType dtype, DtypeOfSchema(meta.dtype));
     if (found->second.sizes() != sizes || found->second.scalar_type() != dtype) {
-      return absl::DataLossError(absl::StrCat("\"", spec.target, "\" has dtype ", c10::toString(found->second.scalar_type()),
-                                              " and shape [", absl::StrJoin(found->second.sizes(), ", "),
-                                              "], and the program expects ", c10::toString(dtype), " and [",
-                                              absl::StrJoin(sizes, ", "), "]"));
+      return absl::DataLossError(absl::StrCat("\"", spec.target, "\" has dtype ",
+                                              c10::toString(found->second.scalar_type()), " and shape [",
+                                              absl::StrJoin(found->second.sizes(), ", "), "], and the program expects ",
+                                              c10::toString(dtype), " and [", absl::StrJoin(sizes, ", "), "]"));
     }
     return found->second;
   }
@@ -244,10 +245,10 @@ class ProgramReader {
 
 absl::Status CheckFits(const at::Tensor& tensor, const at::Tensor& view, const std::string& name) {
   if (tensor.sizes() == view.sizes() && tensor.scalar_type() == view.scalar_type()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("\"", name, "\" has dtype ", c10::toString(tensor.scalar_type()), " and shape [",
-                   absl::StrJoin(tensor.sizes(), ", "), "], and the program expects ",
-                   c10::toString(view.scalar_type()), " and [", absl::StrJoin(view.sizes(), ", "), "]"));
+  return absl::FailedPreconditionError(absl::StrCat("\"", name, "\" has dtype ", c10::toString(tensor.scalar_type()),
+                                                    " and shape [", absl::StrJoin(tensor.sizes(), ", "),
+                                                    "], and the program expects ", c10::toString(view.scalar_type()),
+                                                    " and [", absl::StrJoin(view.sizes(), ", "), "]"));
 }
 
 // Writes the records of tensors with their present values.

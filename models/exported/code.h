@@ -73,7 +73,7 @@ struct Instruction {
   bool skip = false;
   // If defined, it grows by 1 before the instruction: the program was exported in evaluation mode, and trains.
   at::Tensor counter = {};
-  // The buffer that the instruction, a copy_, assigns as the last use of it; undefined if it is no such instruction.
+  // The buffer that the instruction, a copy_, assigns as the last use of it; undefined for other instructions.
   at::Tensor assigned = {};
   const Node* node = nullptr;
 };

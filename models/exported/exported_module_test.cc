@@ -33,7 +33,7 @@ ExportedModule LoadOrDie(const std::string& name, const LoadOptions& options = {
   return *Load(kFolder + name, options);
 }
 
-// What Python computes; see testdata/make_testdata.py.
+// The values that Python computes; see testdata/make_testdata.py.
 Value Expected() { return *checkpoint::Load(std::string(kFolder) + "net.pt"); }
 
 c10::IValue CallNet(ExportedModule& net, const Value& expected) {
@@ -53,13 +53,16 @@ absl::StatusOr<std::shared_ptr<torch::nn::Module>> MakeProgram(const std::string
     "strides": [{"as_int": 1}], "storage_offset": {"as_int": 0}, "layout": 7})";
   const std::string leaf = R"({\"type\": null, \"context\": null, \"children_spec\": []})";
   const std::string in = R"([1, {\"type\": \"builtins.tuple\", \"context\": \"null\", \"children_spec\": [{\"type\":
-    \"builtins.tuple\", \"context\": \"null\", \"children_spec\": [)" + leaf + R"(]}, {\"type\": \"builtins.dict\",
+    \"builtins.tuple\", \"context\": \"null\", \"children_spec\": [)" +
+                         leaf + R"(]}, {\"type\": \"builtins.dict\",
     \"context\": \"[]\", \"children_spec\": []}]}])";
   std::string json = R"({"graph_module": {"graph": {"inputs": [{"as_tensor": {"name": "x"}}], "outputs": [{"as_tensor":
-    {"name": "y"}}], "nodes": [)" + nodes + R"(], "tensor_values": {"x": )" + meta + R"(, "y": )" + meta + R"(}},
+    {"name": "y"}}], "nodes": [)" +
+                     nodes + R"(], "tensor_values": {"x": )" + meta + R"(, "y": )" + meta + R"(}},
     "signature": {"input_specs": [{"user_input": {"arg": {"as_tensor": {"name": "x"}}}}], "output_specs":
     [{"user_output": {"arg": {"as_tensor": {"name": "y"}}}}]}, "module_call_graph": [{"fqn": "", "signature": {"in_spec":
-    ")" + in + R"(", "out_spec": "[1, )" + leaf + R"(]"}}]}, "range_constraints": {}, "schema_version": {"major": 8,
+    ")" + in + R"(", "out_spec": "[1, )" +
+                     leaf + R"(]"}}]}, "range_constraints": {}, "schema_version": {"major": 8,
     "minor": 17}, "torch_version": "2.11.0"})";
   for (char& c : json) c = c == '\n' ? ' ' : c;
   absl::StatusOr<ExportedGraph> graph = ParseProgram(json);
@@ -67,9 +70,8 @@ absl::StatusOr<std::shared_ptr<torch::nn::Module>> MakeProgram(const std::string
   auto program = std::make_shared<Program>();
   program->graph = std::make_shared<ExportedGraph>(*std::move(graph));
   program->tensors.resize(1);
-  return TorchStatusOr("", [&]() -> std::shared_ptr<torch::nn::Module> {
-    return std::make_shared<ExportedModuleImpl>(program);
-  });
+  return TorchStatusOr(
+      "", [&]() -> std::shared_ptr<torch::nn::Module> { return std::make_shared<ExportedModuleImpl>(program); });
 }
 
 std::string NodeOf(const std::string& target, const std::string& inputs) {
@@ -139,8 +141,9 @@ TEST(ExportedModule, NamesTheInputThatDoesNotFit) {
 TEST(ExportedModule, NamesTheNodeWhoseOperatorFails) {
   ExportedModule net = LoadOrDie("net.pt2");
   const at::Tensor rows = at::ones({6, 4}, at::kFloat), factor = at::ones({4}, at::kDouble);
-  EXPECT_THAT(ErrorOf([&] { net(rows, factor); }).message(),
-              AllOf(HasSubstr("in node \"linear\" (torch.ops.aten.linear.default) at "), HasSubstr("self.first(rows)")));
+  EXPECT_THAT(
+      ErrorOf([&] { net(rows, factor); }).message(),
+      AllOf(HasSubstr("in node \"linear\" (torch.ops.aten.linear.default) at "), HasSubstr("self.first(rows)")));
 }
 
 TEST(ExportedModule, RefusesNodesByName) {
@@ -174,9 +177,9 @@ TEST(ExportedModule, RefusesNodesByName) {
 }
 
 TEST(ExportedModule, CallsAnOperatorOfTheProgram) {
-  static const auto registration = torch::RegisterOperators().op(
-      "lockstep_exported_test::twice(Tensor self, float by=2) -> Tensor",
-      [](const at::Tensor& self, double by) { return self * by; });
+  static const auto registration =
+      torch::RegisterOperators().op("lockstep_exported_test::twice(Tensor self, float by=2) -> Tensor",
+                                    [](const at::Tensor& self, double by) { return self * by; });
   const std::string x = R"({"name": "self", "arg": {"as_tensor": {"name": "x"}}})";
   const auto made = MakeProgram(NodeOf("torch.ops.lockstep_exported_test.twice.default", x));
   ASSERT_TRUE(made.ok()) << made.status();

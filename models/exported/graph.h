@@ -144,7 +144,7 @@ struct ExportedGraph {
 
 // How one weight or constant is stored.
 struct Payload {
-  std::string name;    // the Python name
+  std::string name;         // the Python name
   std::string record = {};  // the file's, below data/weights/ or data/constants/
   bool is_parameter = false;
   bool pickled = false;

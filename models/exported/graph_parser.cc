@@ -169,8 +169,8 @@ void CheckSame(JsonReader& json, const char* what, const Json& specs, const Grap
     const std::string* name = NameOf(graph, arguments[i]);
     const Json* referred = ReferredName(specs[i]);
     if (!name || !referred || *referred == *name) continue;
-    json.Damaged(absl::StrCat(what, " ", i, " is \"", *name, "\" in the graph and ", referred->dump(),
-                              " in the signature"));
+    json.Damaged(
+        absl::StrCat(what, " ", i, " is \"", *name, "\" in the graph and ", referred->dump(), " in the signature"));
     return;
   }
 }

@@ -13,7 +13,7 @@
 
 namespace lockstep::models::exported {
 
-// Parses models/NAME.json. DataLoss: the text is no JSON, or is no program: a field is missing or has another type, a
+// Parses models/NAME.json. DataLoss: the text is not JSON, or not a program: a field is missing or has another type, a
 // value is used before a node computes it, or the signature does not fit the graph. Unimplemented: the schema has
 // another major version, or the program uses something that is not supported. Errors name the node.
 absl::StatusOr<ExportedGraph> ParseProgram(absl::string_view json);

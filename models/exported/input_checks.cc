@@ -81,10 +81,10 @@ absl::Status InputChecks::CheckRange(const Input& input, size_t dimension, int64
   const bool below = range.min && *range.min > 2 && size < *range.min;
   const bool above = range.max && size > *range.max;
   if (!below && !above) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "dimension ", dimension, " of input \"", input.name, "\" is ", size, ", and the program was exported for ",
-      range.min ? absl::StrCat(*range.min) : "0", " to ", range.max ? absl::StrCat(*range.max) : "any size", " (",
-      range.symbol, ")"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("dimension ", dimension, " of input \"", input.name, "\" is ", size,
+                   ", and the program was exported for ", range.min ? absl::StrCat(*range.min) : "0", " to ",
+                   range.max ? absl::StrCat(*range.max) : "any size", " (", range.symbol, ")"));
 }
 
 absl::Status InputChecks::CheckTensor(const Input& input, const c10::IValue& leaf, std::vector<int64_t>& found) const {
@@ -101,10 +101,9 @@ absl::Status InputChecks::CheckTensor(const Input& input, const c10::IValue& lea
   for (size_t i = 0; i < sizes.size(); ++i) {
     const Size& wanted = input.sizes[i];
     if (wanted.fixed >= 0 && wanted.fixed != sizes[i]) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("dimension ", i, " of input \"", input.name, "\" is ", sizes[i],
-                       ", and the program was exported for ", wanted.fixed,
-                       "; give torch.export.export dynamic_shapes to let it vary"));
+      return absl::InvalidArgumentError(absl::StrCat("dimension ", i, " of input \"", input.name, "\" is ", sizes[i],
+                                                     ", and the program was exported for ", wanted.fixed,
+                                                     "; give torch.export.export dynamic_shapes to let it vary"));
     }
     if (wanted.symbol < 0) continue;
     int64_t& bound = found[wanted.symbol];

@@ -18,7 +18,7 @@ class InputChecks {
  public:
   explicit InputChecks(const ExportedGraph& program);
 
-  // `leaves`: the user inputs in the order of the graph. InvalidArgument: one is no tensor where the program has a
+  // `leaves`: the user inputs in the order of the graph. InvalidArgument: one is not a tensor where the program has a
   // tensor, has another rank or a size that is fixed or out of its range, or two sizes that must be equal are not; or a
   // number differs from the constant of the export. The error names the input. As in Python, sizes of 0 and 1 pass where
   // the range begins at 2, and expressions of several symbols are not checked.

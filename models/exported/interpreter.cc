@@ -50,8 +50,7 @@ void Interpreter::FindAssignments() {
 }
 
 c10::IValue Interpreter::Call(std::vector<c10::IValue> inputs, NamedInputs named) {
-  absl::StatusOr<std::vector<c10::IValue>> flat =
-      FlattenInputs(*program_->graph, std::move(inputs), std::move(named));
+  absl::StatusOr<std::vector<c10::IValue>> flat = FlattenInputs(*program_->graph, std::move(inputs), std::move(named));
   ThrowIfError(flat.status());
   ThrowIfError(checks_.Check(*flat));
   torch::jit::Stack stack;

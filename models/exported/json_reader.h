@@ -58,7 +58,7 @@ class JsonReader {
   absl::Status status_;
 };
 
-// DataLoss: `text` is no JSON, or nested more than 500 deep.
+// DataLoss: `text` is not JSON, or nested more than 500 deep.
 absl::StatusOr<Json> ParseJson(absl::string_view text);
 
 }  // namespace lockstep::models::exported

@@ -16,14 +16,22 @@ namespace {
 // The input that is the training flag of an operator, by the operator's name without "torch.ops.aten." and overload.
 absl::string_view FlagOf(absl::string_view name) {
   static const auto* const flags = new absl::flat_hash_map<absl::string_view, absl::string_view>{
-      {"dropout", "train"},         {"dropout_", "train"},
-      {"feature_dropout", "train"}, {"feature_dropout_", "train"},
-      {"alpha_dropout", "train"},   {"alpha_dropout_", "train"},
-      {"native_dropout", "train"},  {"feature_alpha_dropout", "train"},
-      {"lstm", "train"},            {"feature_alpha_dropout_", "train"},
-      {"gru", "train"},             {"rnn_tanh", "train"},
-      {"rnn_relu", "train"},        {"rrelu", "training"},
-      {"rrelu_", "training"},       {"batch_norm", "training"},
+      {"dropout", "train"},
+      {"dropout_", "train"},
+      {"feature_dropout", "train"},
+      {"feature_dropout_", "train"},
+      {"alpha_dropout", "train"},
+      {"alpha_dropout_", "train"},
+      {"native_dropout", "train"},
+      {"feature_alpha_dropout", "train"},
+      {"lstm", "train"},
+      {"feature_alpha_dropout_", "train"},
+      {"gru", "train"},
+      {"rnn_tanh", "train"},
+      {"rnn_relu", "train"},
+      {"rrelu", "training"},
+      {"rrelu_", "training"},
+      {"batch_norm", "training"},
       {"instance_norm", "use_input_stats"},
   };
   const auto found = flags->find(name);
@@ -122,8 +130,7 @@ class ModeFinder {
   void FindLayer(const Argument& mean, Modes& modes) {
     const auto name = names_.find(mean.value);
     if (name == names_.end()) return;
-    const std::string counter =
-        absl::StrCat(absl::StripSuffix(name->second, "running_mean"), "num_batches_tracked");
+    const std::string counter = absl::StrCat(absl::StripSuffix(name->second, "running_mean"), "num_batches_tracked");
     const auto found = buffers_.find(counter);
     if (found == buffers_.end()) return;
     modes.counter = found->second;

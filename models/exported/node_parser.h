@@ -13,7 +13,7 @@
 
 namespace lockstep::models::exported {
 
-// A Graph of the schema. Fails `json` if it is no such graph.
+// A Graph of the schema. Fails `json` if it is malformed.
 Graph ParseGraph(JsonReader& json, const Json& graph);
 
 TensorMeta ParseTensorMeta(JsonReader& json, const Json& meta);

@@ -138,8 +138,7 @@ absl::StatusOr<Operand> MakeList(const Graph& graph, const Argument& argument, c
     case c10::TypeKind::OptionalType:
       return ListOfSlots(graph, argument, element, Operand::Kind::kOptionalTensorList, moved);
     case c10::TypeKind::IntType:
-      if (integers)
-        return ConstantList<int64_t>(argument.items, [](const Argument& item) { return item.integer; });
+      if (integers) return ConstantList<int64_t>(argument.items, [](const Argument& item) { return item.integer; });
       return ListOfSlots(graph, argument, element, Operand::Kind::kIntList, moved);
     case c10::TypeKind::FloatType:
       if (!reals) break;
@@ -176,9 +175,8 @@ c10::IValue DoubleOf(const c10::IValue& number) {
 
 absl::StatusOr<c10::ScalarType> DtypeOfSchema(int64_t number) {
   using T = c10::ScalarType;
-  constexpr T kFirst[] = {T::Byte,        T::Char,         T::Short,         T::Int,  T::Long,    T::Half, T::Float,
-                          T::Double,      T::ComplexHalf,  T::ComplexFloat,  T::ComplexDouble,
-                          T::Bool,        T::BFloat16};
+  constexpr T kFirst[] = {T::Byte,   T::Char,        T::Short,        T::Int,           T::Long, T::Half,    T::Float,
+                          T::Double, T::ComplexHalf, T::ComplexFloat, T::ComplexDouble, T::Bool, T::BFloat16};
   constexpr T kLast[] = {T::UInt16, T::Float8_e4m3fn, T::Float8_e5m2, T::Float8_e4m3fnuz, T::Float8_e5m2fnuz};
   if (number >= 1 && number <= 13) return kFirst[number - 1];
   if (number >= 28 && number <= 32) return kLast[number - 28];

@@ -21,11 +21,11 @@ namespace lockstep::models::exported {
 struct SavedTensor {
   Payload payload;
   int64_t record_bytes = 0;
-  // Its value, if it is no input of the graph.
+  // Its value, if the graph does not have it as an input.
   at::Tensor unused = {};
 };
 
-// What a file has besides the graph, to write it again.
+// The contents of a file besides the graph, to write it again.
 struct SavedRecords {
   std::string name;  // the program's
   // All other records of the program, in the order of the file, without the archive's name.

@@ -32,8 +32,8 @@ void StoreLists(const Instruction& instruction, Stack& stack, Frame& frame) {
     if (slot != kListResult) continue;
     const std::vector<int32_t>& slots = *list++;
     const c10::List<at::Tensor> tensors = std::move(stack[i]).toTensorList();
-    TORCH_CHECK(tensors.size() == slots.size(), "the operator returned ", tensors.size(), " tensors, and the program has ",
-                slots.size());
+    TORCH_CHECK(tensors.size() == slots.size(), "the operator returned ", tensors.size(),
+                " tensors, and the program has ", slots.size());
     for (size_t j = 0; j < slots.size(); ++j) {
       if (slots[j] >= 0) frame[slots[j]] = tensors.get(j);
     }

@@ -55,8 +55,8 @@ absl::Status Flatten(const TreeSpec& spec, const IValue& value, const std::strin
     return WrongStructure(name, absl::StrCat("a sequence of ", size), value);
   }
   if (items.size() != size) {
-    return absl::InvalidArgumentError(absl::StrCat("input \"", name, "\" has ", items.size(),
-                                                   " parts, and the program was exported with ", size));
+    return absl::InvalidArgumentError(
+        absl::StrCat("input \"", name, "\" has ", items.size(), " parts, and the program was exported with ", size));
   }
   for (size_t i = 0; i < size; ++i) {
     LOCKSTEP_RETURN_IF_ERROR(Flatten(spec.children[i], items[i], absl::StrCat(name, "[", i, "]"), leaves));
@@ -76,7 +76,7 @@ std::vector<Parameter> ParametersOf(const ExportedGraph& program) {
   for (const TreeSpec& part : program.arguments.children) {
     for (size_t i = 0; i < part.children.size(); ++i) {
       const size_t at = parameters.size();
-      std::string name = part.kind == Kind::kDict                ? part.keys[i]
+      std::string name = part.kind == Kind::kDict             ? part.keys[i]
                          : at < program.argument_names.size() ? program.argument_names[at]
                                                               : absl::StrCat(at);
       parameters.push_back({&part.children[i], std::move(name)});
@@ -146,8 +146,8 @@ absl::StatusOr<std::vector<IValue>> FlattenInputs(const ExportedGraph& program, 
   if (complete && named.empty() && std::all_of(positional.begin(), positional.end(), is_leaf)) return inputs;
   std::vector<Parameter> parameters = ParametersOf(program);
   if (inputs.size() > parameters.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(inputs.size(), " inputs for a program with ", parameters.size(),
-                                                   ": ", NamesOf(parameters)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(inputs.size(), " inputs for a program with ", parameters.size(), ": ", NamesOf(parameters)));
   }
   for (size_t i = 0; i < inputs.size(); ++i) parameters[i].given = std::move(inputs[i]);
   LOCKSTEP_RETURN_IF_ERROR(TakeNamed(named, parameters));

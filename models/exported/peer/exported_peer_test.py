@@ -83,9 +83,7 @@ class Case:
     def __init__(self, name, optimizer, world_size, folder, evaluate=False, exported_training=True):
         self.net = nets.NETS[name]
         self.optimizer, self.world_size, self.folder, self.evaluate = optimizer, world_size, folder, evaluate
-        batches = {
-            f"rank{rank}": [self.net.draw(step, rank) for step in range(STEPS)] for rank in range(world_size)
-        }
+        batches = {f"rank{rank}": [self.net.draw(step, rank) for step in range(STEPS)] for rank in range(world_size)}
         torch.save(batches, f"{folder}/batches.pt")
         torch.manual_seed(3)
         net = self.net.make().train(exported_training)

@@ -264,9 +264,7 @@ def edges(step, rank):
 def sequences(step, rank):
     source = generator(step, rank)
     rows, length = 3 + step % 3, 4 + step % 4
-    return batch(
-        [torch.randn(rows, length, FEATURES, generator=source)], torch.randn(rows, CLASSES, generator=source)
-    )
+    return batch([torch.randn(rows, length, FEATURES, generator=source)], torch.randn(rows, CLASSES, generator=source))
 
 
 ROW = torch.export.Dim("row", min=1, max=64)

@@ -153,8 +153,7 @@ absl::Status Main() {
   const Forward call = [&](std::vector<c10::IValue> inputs, NamedInputs named) {
     return net->Call(std::move(inputs), std::move(named));
   };
-  absl::StatusOr<Value> losses =
-      FLAGS_world_size == 1 ? TrainWith(call, net, batches) : TrainTogether(net, batches);
+  absl::StatusOr<Value> losses = FLAGS_world_size == 1 ? TrainWith(call, net, batches) : TrainTogether(net, batches);
   LOCKSTEP_RETURN_IF_ERROR(losses.status());
   LOCKSTEP_RETURN_IF_ERROR(Save(absl::StrCat(FLAGS_output, ".pt2"), net));
   LOCKSTEP_RETURN_IF_ERROR(
