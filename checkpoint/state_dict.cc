@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/non_persistent_buffers.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 
@@ -26,8 +27,10 @@ constexpr absl::string_view kBatchesTracked = "num_batches_tracked";
 template <typename Visit>
 void ForEachTensor(const torch::nn::Module& module, const std::string& prefix, const Visit& visit) {
   for (const auto& item : module.named_parameters(/*recurse=*/false)) visit(prefix + item.key(), item.value());
+  const auto* some = dynamic_cast<const NonPersistentBuffers*>(&module);
   for (const auto& item : module.named_buffers(/*recurse=*/false)) {
-    if (item.value().defined()) visit(prefix + item.key(), item.value());
+    if (!item.value().defined() || (some && some->IsNonPersistent(item.key()))) continue;
+    visit(prefix + item.key(), item.value());
   }
   for (const auto& child : module.named_children()) ForEachTensor(*child.value(), prefix + child.key() + ".", visit);
 }

@@ -22,7 +22,7 @@ namespace lockstep::checkpoint {
 
 // An OrderedDict with _metadata, in Python's order: for each module its parameters, its buffers, and then its children.
 // Tied weights occur under each of their names and share one storage. Tensors share the module's memory, and training
-// changes them: save or clone them before.
+// changes them: save or clone them before. Buffers for which the module says IsNonPersistent() are left out.
 Value StateDict(const torch::nn::Module& module);
 
 // Names as the module has them.

@@ -32,6 +32,7 @@ set(lockstep_all_components
   elastic
   tensorboard
   models
+  models_exported
   models_scripted
 )
 
@@ -56,7 +57,13 @@ set(lockstep_base_sources
   base/thread.cc
   base/wrapped_text.cc
 )
-set(lockstep_base_headers base/output_file.h base/posix/unique_fd.h base/status.h base/version.h)
+set(lockstep_base_headers
+  base/non_persistent_buffers.h
+  base/output_file.h
+  base/posix/unique_fd.h
+  base/status.h
+  base/version.h
+)
 set(lockstep_base_third_party absl)
 
 # lockstep::base_torch
@@ -600,6 +607,7 @@ set(lockstep_checkpoint_sources
 set(lockstep_checkpoint_headers
   checkpoint/async_saver.h
   checkpoint/checkpoint.h
+  checkpoint/file/byte_stream.h
   checkpoint/lr_scheduler.h
   checkpoint/map_location.h
   checkpoint/optim/fields.h
@@ -856,6 +864,47 @@ set(lockstep_models_headers
 )
 set(lockstep_models_components base base_torch)
 set(lockstep_models_third_party absl torch)
+
+# lockstep::models_exported
+set(lockstep_models_exported_sources
+  models/exported/archive.cc
+  models/exported/compiler.cc
+  models/exported/exported_module.cc
+  models/exported/file.cc
+  models/exported/graph.cc
+  models/exported/graph_parser.cc
+  models/exported/input_checks.cc
+  models/exported/interpreter.cc
+  models/exported/json_reader.cc
+  models/exported/modes.cc
+  models/exported/node_parser.cc
+  models/exported/number_functions.cc
+  models/exported/operands.cc
+  models/exported/payloads.cc
+  models/exported/regions.cc
+  models/exported/run.cc
+  models/exported/structure.cc
+)
+set(lockstep_models_exported_headers
+  models/exported/archive.h
+  models/exported/code.h
+  models/exported/compiler.h
+  models/exported/exported_module.h
+  models/exported/file.h
+  models/exported/graph.h
+  models/exported/input_checks.h
+  models/exported/interpreter.h
+  models/exported/modes.h
+  models/exported/number_functions.h
+  models/exported/operands.h
+  models/exported/payloads.h
+  models/exported/program.h
+  models/exported/regions.h
+  models/exported/run.h
+  models/exported/structure.h
+)
+set(lockstep_models_exported_components base base_torch checkpoint)
+set(lockstep_models_exported_third_party absl nlohmann_json torch)
 
 # lockstep::models_scripted
 set(lockstep_models_scripted_sources models/scripted/file.cc models/scripted/script_module.cc)

@@ -3,7 +3,8 @@
 #
 #   tools/fuzz/run.sh FUZZER... [SECONDS]
 #
-# FUZZER is zip_fuzzer, pickle_fuzzer, legacy_fuzzer, safetensors_fuzzer or image_decoder_fuzzer. SECONDS is 600 by default.
+# FUZZER is zip_fuzzer, pickle_fuzzer, legacy_fuzzer, safetensors_fuzzer, program_fuzzer or image_decoder_fuzzer. SECONDS is 600 by
+# default.
 #
 # Several fuzzers run at once, and each writes to FUZZER.log in the working directory. Inputs that reach new code are kept in the
 # cache folder and start the next run. An input that breaks the reader is left in the working directory, named crash-*, and the exit
@@ -15,7 +16,7 @@ fuzzers=()
 seconds=600
 for argument in "$@"; do
   case $argument in
-  zip_fuzzer | pickle_fuzzer | legacy_fuzzer | safetensors_fuzzer | image_decoder_fuzzer) fuzzers+=("$argument") ;;
+  zip_fuzzer | pickle_fuzzer | legacy_fuzzer | safetensors_fuzzer | program_fuzzer | image_decoder_fuzzer) fuzzers+=("$argument") ;;
   *[!0-9]* | "") fuzzers=() && break ;;
   *) seconds=$argument ;;
   esac
@@ -56,9 +57,9 @@ compile() {
   done | xargs -d '\n' -n 4 -P "$(nproc)" "${COMPILE[@]}" -include "$work/abseil_headers.h"
 }
 
-# The tests' files, and the records of the archives among them.
-seeds_of_checkpoint() {
-  python3 - "$work/seeds_of_checkpoint" "$top"/checkpoint/testdata/* "$top"/checkpoint/sharded/testdata/*/.metadata <<'PYTHON'
+# seeds FOLDER FILE...: the files that are small, and the records of the archives among them.
+seeds() {
+  python3 - "$@" <<'PYTHON'
 import pathlib
 import sys
 import zipfile
@@ -80,6 +81,7 @@ for layer in file/{byte_stream,foreign_format,in_threads,text} zip/{crc32,reader
   pickle/{builder,globals,machine,reader,refusals} archive/legacy safetensors/{header,json_scanner}; do
   checkpoint+=("$top/checkpoint/$layer.cc")
 done
+programs=("$top/base/status.cc" "$top"/models/exported/{graph,graph_parser,json_reader,node_parser}.cc)
 data=("$top/base/status.cc")
 for layer in image_decoder internal/{bmp_decoder,foreign_kind,jpeg_decoder,jpeg_markers,leptonica,png_decoder,pnm_decoder,tiff_colors,tiff_decoder,tiff_directory,tiff_kind,webp_decoder}; do
   data+=("$top/data/$layer.cc")
@@ -89,18 +91,18 @@ images=(-ljpeg -llept -lpng -lz)
 
 sources=()
 for fuzzer in "${fuzzers[@]}"; do
-  if [[ $fuzzer == image_decoder_fuzzer ]]; then
-    sources+=("$top/data/fuzz/$fuzzer.cc" "${data[@]}" "${replay[@]}")
-  else
-    sources+=("$top/checkpoint/fuzz/$fuzzer.cc" "${checkpoint[@]}")
-  fi
+  case $fuzzer in
+  image_decoder_fuzzer) sources+=("$top/data/fuzz/$fuzzer.cc" "${data[@]}" "${replay[@]}") ;;
+  program_fuzzer) sources+=("$top/models/exported/fuzz/$fuzzer.cc" "${programs[@]}") ;;
+  *) sources+=("$top/checkpoint/fuzz/$fuzzer.cc" "${checkpoint[@]}") ;;
+  esac
 done
 mapfile -t sources < <(printf '%s\n' "${sources[@]}" | sort -u)
 : >"$work/abseil_headers.h"
 "${COMPILE[@]}" -Xclang -fpch-instantiate-templates -x c++-header "$top/tools/abseil_headers.h" -o "$work/abseil_headers.h.pch"
 compile "${sources[@]}"
 
-mkdir "$work"/seeds_of_{checkpoint,data}
+mkdir "$work"/seeds_of_{checkpoint,data,programs}
 for fuzzer in "${fuzzers[@]}"; do
   if [[ $fuzzer == image_decoder_fuzzer ]]; then
     objects "$top/data/fuzz/$fuzzer.cc" "${data[@]}"
@@ -110,10 +112,15 @@ for fuzzer in "${fuzzers[@]}"; do
     objects "${replay[@]}"
     clang++ "${SANITIZED[@]}" -fsanitize=fuzzer-no-link "${objects[@]}" "${linked[@]}" "${libraries[@]}" -o "$work/replay"
     "$work/replay" "$work/seeds_of_data"
+  elif [[ $fuzzer == program_fuzzer ]]; then
+    objects "$top/models/exported/fuzz/$fuzzer.cc" "${programs[@]}"
+    clang++ "${SANITIZED[@]}" -fsanitize=fuzzer "${objects[@]}" "${abseil[@]}" -o "$work/$fuzzer"
+    seeds "$work/seeds_of_programs" "$top/models/exported/fuzz/small.pt2"
   else
     objects "$top/checkpoint/fuzz/$fuzzer.cc" "${checkpoint[@]}"
     clang++ "${SANITIZED[@]}" -fsanitize=fuzzer "${objects[@]}" "${abseil[@]}" -lz -o "$work/$fuzzer"
-    [[ $(ls "$work/seeds_of_checkpoint") ]] || seeds_of_checkpoint
+    [[ $(ls "$work/seeds_of_checkpoint") ]] ||
+      seeds "$work/seeds_of_checkpoint" "$top"/checkpoint/testdata/* "$top"/checkpoint/sharded/testdata/*/.metadata
   fi
 done
 
@@ -121,8 +128,9 @@ search() {
   local fuzzer=$1 seeds=$work/seeds_of_checkpoint
   local corpus=${XDG_CACHE_HOME:-$HOME/.cache}/lockstep/fuzz/$fuzzer
   [[ $fuzzer != image_decoder_fuzzer ]] || seeds=$work/seeds_of_data
+  [[ $fuzzer != program_fuzzer ]] || seeds=$work/seeds_of_programs
   mkdir -p "$corpus"
-  "$work/$fuzzer" -max_total_time="$seconds" -max_len=16384 -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 "$corpus" "$seeds"
+  "$work/$fuzzer" -max_total_time="$seconds" -max_len=32768 -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 "$corpus" "$seeds"
 }
 
 if ((${#fuzzers[@]} == 1)); then

@@ -52,6 +52,7 @@ COMPONENTS = {
     "optim": ["//optim/..."],
     "tensorboard": ["//tensorboard/..."],
     "models": ["//models/..."],
+    "models_exported": ["//models/exported/..."],
     "models_scripted": ["//models/scripted/..."],
 }
 _LEFT_OUT = (

@@ -1,0 +1,25 @@
+// Reads and writes the archive of a program (.pt2).
+
+#ifndef LOCKSTEP_MODELS_EXPORTED_ARCHIVE_H_
+#define LOCKSTEP_MODELS_EXPORTED_ARCHIVE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/checkpoint/file/byte_stream.h"
+#include "lockstep/models/exported/file.h"
+#include "lockstep/models/exported/program.h"
+
+namespace lockstep::models::exported {
+
+// Returns the errors of Load, without the path.
+absl::StatusOr<Program> ReadProgram(const checkpoint::file::ByteSource& source, const LoadOptions& options);
+
+// Writes the program with the present values of its tensors. `archive` is the name of the archive's folder. Returns the
+// errors of Save, without the path.
+absl::Status WriteProgram(const checkpoint::file::ByteSink& sink, const std::string& archive, const Program& program);
+
+}  // namespace lockstep::models::exported
+
+#endif  // LOCKSTEP_MODELS_EXPORTED_ARCHIVE_H_
