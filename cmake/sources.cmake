@@ -498,6 +498,7 @@ set(lockstep_data_images_third_party absl leptonica libjpeg libpng torch)
 # lockstep::optim
 set(lockstep_optim_sources
   optim/adadelta.cc
+  optim/adafactor.cc
   optim/adagrad.cc
   optim/adam.cc
   optim/adamax.cc
@@ -508,8 +509,10 @@ set(lockstep_optim_sources
   optim/internal/foreach.cc
   optim/internal/kernels.cc
   optim/internal/root.cc
+  optim/internal/wolfe.cc
   optim/lamb.cc
   optim/lars.cc
+  optim/lbfgs.cc
   optim/muon.cc
   optim/nadam.cc
   optim/number.cc
@@ -519,9 +522,11 @@ set(lockstep_optim_sources
   optim/rmsprop.cc
   optim/rprop.cc
   optim/sgd.cc
+  optim/sparse_adam.cc
 )
 set(lockstep_optim_headers
   optim/adadelta.h
+  optim/adafactor.h
   optim/adagrad.h
   optim/adam.h
   optim/adamax.h
@@ -532,6 +537,7 @@ set(lockstep_optim_headers
   optim/internal/program.h
   optim/lamb.h
   optim/lars.h
+  optim/lbfgs.h
   optim/muon.h
   optim/nadam.h
   optim/number.h
@@ -541,6 +547,7 @@ set(lockstep_optim_headers
   optim/rmsprop.h
   optim/rprop.h
   optim/sgd.h
+  optim/sparse_adam.h
 )
 set(lockstep_optim_components base base_torch)
 set(lockstep_optim_third_party absl torch)

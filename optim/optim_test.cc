@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/optim/adafactor.h"
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/adamw.h"
 #include "lockstep/optim/sgd.h"
@@ -175,6 +177,7 @@ TEST(Optimizer, ContinuesAfterTorchSaveAndLoad) {
   ExpectContinues<SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(0.01));
   ExpectContinues<Adam>(AdamOptions(0.1).amsgrad(true).betas({0.5, 0.6}).maximize(true).foreach (false));
   ExpectContinues<AdamW>(AdamWOptions(0.1).lr(at::full({}, 0.02)));
+  ExpectContinues<Adafactor>(AdafactorOptions(0.1).weight_decay(0.01).eps({std::nullopt, 0.1}));
 }
 
 TEST(Optimizer, DividesGradientsByTheScaleInFusedStepsOnly) {

@@ -65,6 +65,8 @@ void Optimizer::CheckGroups() const {
 
 void Optimizer::InitState(const at::Tensor& parameter, const Options& options, State& state) const {}
 
+void Optimizer::BeginGroup(const Options& options, const std::vector<at::Tensor>& parameters) {}
+
 void Optimizer::Write(const Options& options, const State& state, double step, bool foreach,
                       internal::Program& program) const {}
 
@@ -211,6 +213,10 @@ void Optimizer::StepGroup(const OptimizerParamGroup& group) {
   const Mode mode = ModeFor(options, members);
   TORCH_CHECK(mode == Mode::kFused || (!grad_scale_.defined() && !found_inf_.defined()),
               "Expected grad_scale and found_inf to be None");
+  if (members.empty()) return;
+  std::vector<at::Tensor> parameters;
+  for (const Member& member : members) parameters.push_back(member.parameter);
+  BeginGroup(options, parameters);
   if (mode == Mode::kFused) {
     StepFused(options, members);
   } else {

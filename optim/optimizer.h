@@ -69,6 +69,8 @@ class Optimizer : public torch::optim::Optimizer {
 
   // Makes the state of a parameter that has none, in `state.tensors`. "step" is made by the caller.
   virtual void InitState(const at::Tensor& parameter, const Options& options, State& state) const;
+  // Sees the parameters of a group that have gradients, before the first of them is stepped. Throws if one is not supported.
+  virtual void BeginGroup(const Options& options, const std::vector<at::Tensor>& parameters);
   // Writes a step. `step` counts from 1, and `foreach` is true if Python's multi-tensor function is to be followed.
   virtual void Write(const Options& options, const State& state, double step, bool foreach,
                      internal::Program& program) const;

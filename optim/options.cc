@@ -26,8 +26,10 @@ class Writer : public OptionVisitor {
   void Visit(const char* key, std::tuple<double, double, double>& value) override {
     archive_.write(key, c10::IValue(value));
   }
+  void Visit(const char* key, std::tuple<std::optional<double>, double>& value) override {
+    archive_.write(key, c10::IValue(value));
+  }
   void Visit(const char* key, std::optional<std::string>& value) override { archive_.write(key, c10::IValue(value)); }
-  void Constant(const char* key, bool value) override {}
 
  private:
   torch::serialize::OutputArchive& archive_;
@@ -51,10 +53,12 @@ class Reader : public OptionVisitor {
   void Visit(const char* key, std::tuple<double, double, double>& value) override {
     value = Read(key).to<std::tuple<double, double, double>>();
   }
+  void Visit(const char* key, std::tuple<std::optional<double>, double>& value) override {
+    value = Read(key).to<std::tuple<std::optional<double>, double>>();
+  }
   void Visit(const char* key, std::optional<std::string>& value) override {
     value = Read(key).toOptional<std::string>();
   }
-  void Constant(const char* key, bool value) override {}
 
  private:
   c10::IValue Read(const char* key) {

@@ -18,20 +18,21 @@
 
 namespace lockstep::optim {
 
-// Reads or sets options, each with its key in Python's param_groups.
+// Reads or sets options, each with its key in Python's param_groups. By default, none.
 class OptionVisitor {
  public:
   virtual ~OptionVisitor() = default;
-  virtual void Visit(const char* key, Number& value) = 0;
-  virtual void Visit(const char* key, double& value) = 0;
-  virtual void Visit(const char* key, int64_t& value) = 0;
-  virtual void Visit(const char* key, bool& value) = 0;
-  virtual void Visit(const char* key, std::optional<bool>& value) = 0;
-  virtual void Visit(const char* key, std::tuple<double, double>& value) = 0;
-  virtual void Visit(const char* key, std::tuple<double, double, double>& value) = 0;
-  virtual void Visit(const char* key, std::optional<std::string>& value) = 0;
+  virtual void Visit(const char*, Number&) {}
+  virtual void Visit(const char*, double&) {}
+  virtual void Visit(const char*, int64_t&) {}
+  virtual void Visit(const char*, bool&) {}
+  virtual void Visit(const char*, std::optional<bool>&) {}
+  virtual void Visit(const char*, std::tuple<double, double>&) {}
+  virtual void Visit(const char*, std::tuple<double, double, double>&) {}
+  virtual void Visit(const char*, std::tuple<std::optional<double>, double>&) {}
+  virtual void Visit(const char*, std::optional<std::string>&) {}
   // A key of Python's with the one value that this optimizer has.
-  virtual void Constant(const char* key, bool value) = 0;
+  virtual void Constant(const char*, bool) {}
 };
 
 // Options of a param group. An optimizer's options derive from CloneableOptions.

@@ -61,6 +61,19 @@ class OptionFields : public lockstep::optim::OptionVisitor {
                     return absl::OkStatus();
                   });
   }
+  void Visit(const char* key, std::tuple<std::optional<double>, double>& value) override {
+    auto& [first, second] = value;
+    fields_.Field(key, Value::Tuple({first ? Value(*first) : Value(), second}),
+                  [&, &first = first, &second = second](const Value& found) -> absl::Status {
+                    LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Value> both, GetItems(found, {}));
+                    first.reset();
+                    if (!both.empty() && !both[0].is_none()) {
+                      LOCKSTEP_ASSIGN_OR_RETURN(first, GetDouble(found, {0}));
+                    }
+                    LOCKSTEP_ASSIGN_OR_RETURN(second, GetDouble(found, {1}));
+                    return absl::OkStatus();
+                  });
+  }
   void Visit(const char* key, std::optional<std::string>& value) override {
     fields_.Field(key, value ? Value(*value) : Value(), [&](const Value& found) -> absl::Status {
       value.reset();
@@ -78,8 +91,8 @@ class OptionFields : public lockstep::optim::OptionVisitor {
   Fields& fields_;
 };
 
-// Python moves a count only if the step stays on the device.
-absl::StatusOr<at::Tensor> CountFor(const StateOwner& owner, const Value& found) {
+// Python moves a count only if the step stays on the device. `is_int`: it is an int in Python.
+absl::StatusOr<at::Tensor> CountFor(const StateOwner& owner, const Value& found, bool is_int) {
   const auto& options = static_cast<const Options&>(owner.options);
   LOCKSTEP_ASSIGN_OR_RETURN(const double count, GetNumber(found, {}));
   if (count < 0 || count != std::floor(count) || count > (1LL << 53))
@@ -87,6 +100,7 @@ absl::StatusOr<at::Tensor> CountFor(const StateOwner& owner, const Value& found)
   return TorchStatusOr("a count of steps", [&] {
     if (options.use_fused().value_or(false) || options.use_capturable())
       return at::full({}, count, at::TensorOptions(at::kFloat).device(owner.parameter.device()));
+    if (is_int) return at::full({}, count, at::kLong);
     const auto dtype = found.is_tensor() ? found.tensor().scalar_type() : c10::get_default_dtype_as_scalartype();
     return at::full({}, count, dtype);
   });
@@ -99,10 +113,11 @@ void DescribeState(Fields& fields, State& state, const StateOwner& owner) {
     at::Tensor& tensor = state.tensors[i];
     if (!tensor.defined() && !(fields.reading() && fields.Has(keys[i]))) continue;
     const std::vector<int64_t> sizes = (tensor.defined() ? tensor : owner.parameter).sizes().vec();
-    const Value written = tensor.defined() ? Value(tensor.detach()) : Value();
+    const bool is_int = tensor.defined() && tensor.scalar_type() == at::kLong;
+    const Value written = is_int ? Value(tensor.item<int64_t>()) : tensor.defined() ? Value(tensor.detach()) : Value();
     fields.Field(keys[i], written, [&](const Value& found) -> absl::Status {
       const bool counts = absl::string_view(keys[i]) == "step";
-      LOCKSTEP_ASSIGN_OR_RETURN(tensor, counts ? CountFor(owner, found) : TensorFor(owner, found, sizes));
+      LOCKSTEP_ASSIGN_OR_RETURN(tensor, counts ? CountFor(owner, found, is_int) : TensorFor(owner, found, sizes));
       return absl::OkStatus();
     });
   }

@@ -43,8 +43,8 @@ absl::StatusOr<Value> OptimizerStateDict(const torch::optim::Optimizer& optimize
 // As in Python, the keys decide whether a state fits, not the name of the type. AdamW accepts Adam's state and stays
 // AdamW. Adam accepts AdamW's state only with decoupled_weight_decay=False (Python's Adam would become AdamW).
 //
-// LBFGS's line search may take 25 evaluations in C++, as many as max_eval leaves in Python. Python rounds the length of
-// its very first step to float, and C++ does not.
+// The line search of torch::optim::LBFGS may take 25 evaluations, as many as max_eval leaves in Python. Python rounds
+// the length of its very first step to float, and that class does not. optim::LBFGS does as Python.
 //
 // InvalidArgument, naming the key: groups, numbers of parameters or shapes differ from the optimizer's; a key is
 // missing or has a wrong type, including keys that the options need (such as max_exp_avg_sq with amsgrad); or, for

@@ -260,7 +260,7 @@ void History(Fields& fields, LBFGSParamState& state, int64_t history_size, at::I
 // One state for all parameters, kept with the first. Before the first iteration it has counters only.
 void Describe(Fields& fields, LBFGSParamState& state, const LBFGSOptions& options, const StateOwner& owner) {
   int64_t numel = 0;
-  for (const at::Tensor& parameter : owner.group) numel += parameter.numel();
+  for (const at::Tensor& parameter : owner.group) numel += (parameter.is_complex() ? 2 : 1) * parameter.numel();
   fields.Int("func_evals", state.func_evals());
   fields.Int("n_iter", state.n_iter());
   if (state.n_iter() == 0) return;
