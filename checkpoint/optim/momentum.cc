@@ -5,9 +5,6 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-#include <cstdint>
-#include <optional>
-#include <string>
 #include <tuple>
 
 #include "absl/strings/string_view.h"
@@ -24,14 +21,6 @@ class Finder final : public lockstep::optim::OptionVisitor {
   void Visit(const char* key, std::tuple<double, double>& value) override {
     if (absl::string_view(key) == "betas") found = {&std::get<0>(value), /*is_beta1=*/true};
   }
-  void Visit(const char*, lockstep::optim::Number&) override {}
-  void Visit(const char*, int64_t&) override {}
-  void Visit(const char*, bool&) override {}
-  void Visit(const char*, std::optional<bool>&) override {}
-  void Visit(const char*, std::tuple<double, double, double>&) override {}
-  void Visit(const char*, std::optional<std::string>&) override {}
-  void Constant(const char*, bool) override {}
-
   Momentum found;
 };
 
