@@ -12,6 +12,7 @@
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/output_file.h"
 #include "lockstep/base/status.h"
+#include "lockstep/examples/imagenet/optimizers.h"
 #include "lockstep/models/registry.h"
 
 namespace lockstep::examples::imagenet {
@@ -66,9 +67,11 @@ void AddTraining(TrainConfig& config, FlagTable& flags) {
             "Train to the same bits on any number of ranks up to this number, which divides --batch-size. 0: off.",
             {0, 65536});
   flags.Add("accum-steps", &config.accum_steps, "Batches for each step of the optimizer.", {1});
-  flags.Add("lr", &config.lr, "SGD's learning rate.", {0});
-  flags.Add("momentum", &config.momentum, "SGD's momentum.", {0});
-  flags.Add("weight-decay", &config.weight_decay, "SGD's weight decay.", {0});
+  flags.AddChoice("optimizer", &config.optimizer, OptimizerNames(),
+                  absl::StrCat(absl::StrJoin(OptimizerNames(), ", "), "."));
+  flags.Add("lr", &config.lr, "The optimizer's learning rate.", {0});
+  flags.Add("momentum", &config.momentum, "The momentum of sgd, lars and rmsprop.", {0});
+  flags.Add("weight-decay", &config.weight_decay, "The optimizer's weight decay.", {0});
   flags.Add("label-smoothing", &config.label_smoothing,
             "The share of a target that is distributed evenly over all classes.");
   flags.AddChoice(

@@ -38,6 +38,7 @@ struct TrainConfig {
   int64_t batch_size = 256;
   int32_t virtual_ranks = 0;
   int64_t accum_steps = 1;
+  std::string optimizer = "sgd";
   double lr = 0.1;
   double momentum = 0.9;
   double weight_decay = 1e-4;

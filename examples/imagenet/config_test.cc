@@ -68,6 +68,13 @@ TEST(Config, AWarmupIsBeforeAScheduleThatBeginsAfterIt) {
             "--schedule=square: expected step, cosine, linear, polynomial, warm_restarts, one_cycle or plateau");
 }
 
+TEST(Config, AnOptimizerIsOneOfTheNames) {
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.optimizer = "adamw"; }), "");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.optimizer = "muon"; }),
+            "--optimizer=muon: expected adadelta, adafactor, adagrad, adam, adamax, adamw, asgd, lamb, lars, nadam, "
+            "radam, rmsprop or sgd");
+}
+
 TEST(Config, VirtualRanksDivideTheBatch) {
   const auto error = [](int64_t batch_size, int32_t virtual_ranks) {
     return ErrorOf([=](TrainConfig& c) {

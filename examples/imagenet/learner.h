@@ -8,7 +8,6 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
-#include <torch/optim/sgd.h>
 
 #include <cstdint>
 #include <functional>
@@ -38,16 +37,18 @@
 #include "lockstep/elastic/wrap.h"
 #include "lockstep/examples/imagenet/config.h"
 #include "lockstep/examples/imagenet/meters.h"
+#include "lockstep/examples/imagenet/optimizers.h"
 #include "lockstep/examples/imagenet/rate_schedule.h"
 #include "lockstep/examples/program/pretrained.h"
 #include "lockstep/models/channels_last.h"
 #include "lockstep/models/image_classifier.h"
 #include "lockstep/models/registry.h"
 #include "lockstep/optim/averaged_model.h"
+#include "lockstep/optim/optimizer.h"
 
 namespace lockstep::examples::imagenet {
 
-// Combines network, DDP, SGD, learning-rate schedule, mixed precision, gradient accumulation and the average of
+// Combines network, DDP, optimizer, learning-rate schedule, mixed precision, gradient accumulation and the average of
 // weights. After Create(), Distribute() and Begin(), this is a step:
 //
 //   const auto train = [&](int virtual_rank) { return learner->Train(batch, /*parts=*/1, /*last=*/true).status(); };
@@ -70,9 +71,10 @@ class Learner {
       LOCKSTEP_ASSIGN_OR_RETURN(learner->scaler_, ddp::GradScaler::Create());
     }
     LOCKSTEP_RETURN_IF_ERROR(learner->MakeNet(num_classes));
-    torch::optim::SGDOptions options(config.lr);
-    options.momentum(config.momentum).weight_decay(config.weight_decay);
-    learner->optimizer_ = std::make_unique<torch::optim::SGD>(learner->net_->parameters(), options);
+    const OptimizerFlags flags = {config.lr, config.momentum, config.weight_decay};
+    LOCKSTEP_ASSIGN_OR_RETURN(learner->optimizer_, TorchStatusOr("--optimizer", [&] {
+                                return MakeOptimizer(config.optimizer, flags, learner->net_->parameters());
+                              }));
     LOCKSTEP_ASSIGN_OR_RETURN(learner->rates_,
                               RateSchedule::Create(learner->optimizer_.get(), config, steps_per_epoch));
     return learner;
@@ -197,7 +199,7 @@ class Learner {
     int64_t parameters = 0, buffers = 0;
     for (const at::Tensor& tensor : net_->parameters()) parameters += static_cast<int64_t>(tensor.nbytes());
     for (const at::Tensor& tensor : net_->buffers()) buffers += static_cast<int64_t>(tensor.nbytes());
-    return (parameters + buffers) * (average_ ? 2 : 1) + (config_.momentum == 0 ? 0 : parameters);
+    return (parameters + buffers) * (average_ ? 2 : 1) + OptimizerBytes();
   }
 
   // Entries for a checkpoint, which share the learner's memory: state_dict, optimizer, scheduler and, if they exist,
@@ -244,6 +246,19 @@ class Learner {
   using Value = checkpoint::Value;
 
   Learner(const TrainConfig& config, c10::Device device) : config_(config), device_(device) {}
+
+  // SGD's momentum begins with the first step.
+  int64_t OptimizerBytes() const {
+    const bool later = config_.optimizer == "sgd" && config_.momentum != 0;
+    const auto& options = static_cast<const optim::Options&>(optimizer_->param_groups()[0].options());
+    int64_t bytes = 0;
+    for (const at::Tensor& parameter : net_->parameters()) {
+      if (later) bytes += static_cast<int64_t>(parameter.nbytes());
+      for (const at::Tensor& tensor : optimizer_->NewState(parameter, options)->tensors)
+        bytes += tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+    }
+    return bytes;
+  }
 
   // With --freeze-backbone, only the last layer learns.
   absl::Status MakeNet(int64_t num_classes) {
@@ -318,7 +333,7 @@ class Learner {
   const TrainConfig config_;
   const c10::Device device_;
   models::ImageClassifier net_{nullptr};
-  std::unique_ptr<torch::optim::SGD> optimizer_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<RateSchedule> rates_;
   std::optional<ddp::GradScaler> scaler_;
   std::shared_ptr<optim::AveragedModel> average_;  // null without --ema-decay

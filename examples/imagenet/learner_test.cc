@@ -134,8 +134,13 @@ TEST(Learner, VirtualRanksStepToTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
-TEST(Learner, StateGoesOnToTheSameBits) {
+class LearnerOf : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(EachOptimizer, LearnerOf, ::testing::ValuesIn(OptimizerNames()),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(LearnerOf, StateGoesOnToTheSameBits) {
   TrainConfig config;
+  config.optimizer = GetParam();
   config.ema_decay = 0.9;
   config.warmup_epochs = 2;
   const auto first = Make(config);

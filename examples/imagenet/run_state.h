@@ -84,8 +84,8 @@ struct RunState {
 // The checkpoints of one group of ranks. Every rank must call the same functions.
 //
 // A checkpoint has the keys of Python's example (epoch, arch, state_dict, best_acc1, optimizer, scheduler; parameter
-// names have no "module." prefix), "sampler" (the position in the epoch), "virtual_ranks" (the flag's value),
-// "epoch_sums" (as in RunState), and the other entries of Learner::State(). A checkpoint of Python's example has no
+// names have no "module." prefix), "sampler" (the position in the epoch), "optimizer_name" and "virtual_ranks" (the
+// flags' values), "epoch_sums" (as in RunState), and the other entries of Learner::State(). A checkpoint of Python's example has no
 // "sampler", so its epoch starts from the beginning.
 class Checkpoints {
  public:
@@ -113,7 +113,7 @@ class Checkpoints {
   }
 
   // Loads --pretrained and the checkpoint that Find() has found. InvalidArgument, naming the difference: the checkpoint
-  // is from another arch, dataset or seed, or, unless --evaluate is given, from another number of virtual ranks. The
+  // is from another arch, optimizer, dataset or seed, or, unless --evaluate is given, from another number of virtual ranks. The
   // number of ranks may differ.
   absl::Status Load() {
     if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(Annotate(LoadNet(), "--pretrained"));
@@ -231,6 +231,7 @@ class Checkpoints {
       LOCKSTEP_ASSIGN_OR_RETURN(state_.progress.best_acc1, checkpoint::GetDouble(file, "best_acc1"));
     }
     if (config_.evaluate) return state_.learner->RestoreWeights(file);
+    LOCKSTEP_RETURN_IF_ERROR(CheckOptimizer(file));
     LOCKSTEP_RETURN_IF_ERROR(CheckSavedFlag(file, "virtual-ranks", config_.virtual_ranks));
     if (file.Find("sampler")) {
       LOCKSTEP_ASSIGN_OR_RETURN(const Value value, checkpoint::GetDict(file, "sampler"));
@@ -239,6 +240,14 @@ class Checkpoints {
     }
     LOCKSTEP_RETURN_IF_ERROR(state_.learner->Restore(file));
     return file.Find("epoch_sums") ? RestoreSums(file) : absl::OkStatus();
+  }
+
+  // Python's example saves no name.
+  absl::Status CheckOptimizer(const Value& file) const {
+    if (!file.Find("optimizer_name")) return absl::OkStatus();
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string saved, checkpoint::GetString(file, "optimizer_name"));
+    if (saved == config_.optimizer) return absl::OkStatus();
+    return FlagError("optimizer", config_.optimizer, absl::StrCat(saved, ", as in the checkpoint"));
   }
 
   // Each virtual rank goes on from its own sums, so that the figures have the bits of an uninterrupted run.
@@ -258,6 +267,7 @@ class Checkpoints {
                                          {"arch", config_.arch},
                                          {"best_acc1", at::full({}, progress.best_acc1, at::kDouble)},
                                          {"sampler", sampler::ToValue(progress.place)},
+                                         {"optimizer_name", config_.optimizer},
                                          {"virtual_ranks", config_.virtual_ranks},
                                          {"epoch_sums", state_.epoch_sums}};
     entries.insert(entries.end(), learned.begin(), learned.end());

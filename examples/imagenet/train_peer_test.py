@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 import torch
+import torch.multiprocessing
 import torchvision
 
 TRAIN = sys.argv[1]
@@ -57,24 +58,32 @@ def validated_by_python(state_dict):
     return torch.nn.functional.cross_entropy(logits, targets).item(), hits[:, 0].sum().item(), hits.sum().item()
 
 
-def losses_of_python(epochs):
-    """Of Python's example on one rank, from the same seed."""
+def python_rank(rank, ranks, epochs, kind, folder):
+    """A rank of Python's example. Rank 0 writes its losses and its state."""
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
     net = torchvision.models.resnet18(num_classes=CLASSES)
-    optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)
+    optimizer = kind(net.parameters(), lr=0.01, weight_decay=1e-4)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+    ddp = torch.nn.parallel.DistributedDataParallel(net)
     data = torchvision.datasets.FakeData(TRAIN_IMAGES, (3, SIZE, SIZE), CLASSES, torchvision.transforms.ToTensor())
-    sampler = torch.utils.data.distributed.DistributedSampler(data, num_replicas=1, rank=0, seed=SEED)
+    sampler = torch.utils.data.distributed.DistributedSampler(data, ranks, rank, seed=SEED)
     losses = []
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
-        for images, targets in torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler):
-            loss = torch.nn.functional.cross_entropy(net(images), targets)
+        for images, targets in torch.utils.data.DataLoader(data, batch_size=4 // ranks, sampler=sampler):
+            loss = torch.nn.functional.cross_entropy(ddp(images), targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-    return losses
+    if rank == 0:
+        torch.save({"losses": losses, "state_dict": net.state_dict()}, f"{folder}/python.pt")
+    torch.distributed.destroy_process_group()
+
+
+def sgd(parameters, **options):
+    return torch.optim.SGD(parameters, momentum=0.9, **options)
 
 
 def events(path, kind):
@@ -113,11 +122,23 @@ class TrainAgainstPython(unittest.TestCase):
     def tearDownClass(cls):
         cls.temporary.cleanup()
 
-    def test_every_step_has_the_loss_that_python_has_to_the_bit(self):
+    def expect_pythons_bits(self, ranks, epochs, kind, flags):
         with tempfile.TemporaryDirectory() as folder:
-            torchrun(1, [f"--checkpoint-dir={folder}", "--epochs=2", f"--json-file={folder}/json"])
-            ours = [event["loss"] for event in events(f"{folder}/json", "step")]
-        self.assertEqual(ours, losses_of_python(epochs=2))
+            torchrun(
+                ranks, [f"--checkpoint-dir={folder}", f"--epochs={epochs}", f"--json-file={folder}/json", *flags]
+            )
+            torch.multiprocessing.spawn(python_rank, (ranks, epochs, kind, folder), nprocs=ranks)
+            python = torch.load(f"{folder}/python.pt", weights_only=True)
+            self.assertEqual([event["loss"] for event in events(f"{folder}/json", "step")], python["losses"])
+            checkpoint = torch.load(f"{folder}/step_{len(python['losses']):08}.pt", weights_only=True)
+            for name, value in python["state_dict"].items():
+                self.assertTrue(torch.equal(checkpoint["state_dict"][name], value), name)
+
+    def test_every_step_has_the_loss_that_python_has_to_the_bit(self):
+        self.expect_pythons_bits(1, 2, sgd, [])
+
+    def test_fifty_steps_of_adamw_on_two_ranks_have_the_bits_of_pythons_ddp(self):
+        self.expect_pythons_bits(2, 5, torch.optim.AdamW, ["--optimizer=adamw"])
 
     def test_torchvision_validates_the_checkpoint_to_the_same_numbers(self):
         loss, top1, top5 = validated_by_python(self.checkpoint["state_dict"])

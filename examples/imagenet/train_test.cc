@@ -423,6 +423,8 @@ TEST(Train, ACheckpointOfAnotherModelOrSeedIsRefused) {
   const Words resume = Small(NewFolder()) + Words{"--resume=" + CheckpointOf(WholeRun(), 20)};
   ExpectError(resume + Words{"-a", "resnet34"},
               "step_00000020.pt: it is of another model: expected arch \"resnet34\", found \"resnet18\"");
+  ExpectError(resume + Words{"--optimizer=adamw"},
+              "step_00000020.pt: --optimizer=adamw: expected sgd, as in the checkpoint");
   ExpectError(resume + Words{"--seed=4"},
               "step_00000020.pt: VirtualRankSampler: DistributedSampler::Restore: seed: expected 4, found 3");
   ExpectError(resume + Words{"--num-classes=8"}, "fc.weight");
