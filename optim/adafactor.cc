@@ -90,7 +90,9 @@ bool Adafactor::StepDense(const Options& options, double step, const at::Tensor&
   const auto& o = static_cast<const AdafactorOptions&>(options);
   const at::Tensor descent = o.maximize() ? -gradient : gradient;
   const double weight = std::pow(step, o.beta2_decay()), largest_rate = 1 / std::pow(step, 0.5);
-  const Number relative = largest_rate < o.lr() ? Number(largest_rate) : o.lr();
+  // A tensor compares in its own dtype.
+  const bool is_capped = o.lr().is_tensor() ? (o.lr().tensor() > largest_rate).item<bool>() : largest_rate < o.lr();
+  const Number relative = is_capped ? Number(largest_rate) : o.lr();
   const Number rate = relative.Times(std::max(std::get<1>(o.eps()), RootOfMeanSquare(parameter)));
   if (o.weight_decay() != 0)
     parameter.mul_(wrapped_scalar_tensor(double{o.lr().Times(o.weight_decay()).SubtractedFrom(1)}));

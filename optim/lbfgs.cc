@@ -135,6 +135,7 @@ LBFGS::LBFGS(const std::vector<torch::optim::OptimizerParamGroup>& groups, LBFGS
 at::Tensor LBFGS::step(LossClosure closure) {
   TORCH_CHECK(closure, "LBFGS.step() missing 1 required positional argument: 'closure'");
   const auto& o = static_cast<const LBFGSOptions&>(param_groups_[0].options());
+  TORCH_CHECK_VALUE(!std::isnan(o.lr()), "Invalid learning rate: nan");
   TORCH_CHECK(o.line_search_fn().value_or("strong_wolfe") == "strong_wolfe", "only 'strong_wolfe' is supported");
   const c10::NoGradGuard no_grad;
   const Tensors& parameters = param_groups_[0].params();

@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <set>
@@ -36,6 +37,11 @@ void CheckFused(const at::Tensor& parameter) {
               "`fused=True` requires all the params to be floating point Tensors of supported devices: ['cpu', 'cuda'] "
               "but ",
               parameter.scalar_type(), " and ", parameter.device().type());
+}
+
+// A schedule may give NaN, and a step with it would destroy the parameters. A rate on a GPU is not waited for.
+void CheckRate(const Options& options) {
+  TORCH_CHECK_VALUE(!options.rate_is_on_cpu() || !std::isnan(options.get_lr()), "Invalid learning rate: nan");
 }
 
 template <typename T>
@@ -231,6 +237,7 @@ at::Tensor Optimizer::step(LossClosure closure) {
     loss = closure();
   }
   const c10::NoGradGuard no_grad;
+  for (const OptimizerParamGroup& group : param_groups_) CheckRate(OptionsOf(group));
   for (const OptimizerParamGroup& group : param_groups_) StepGroup(group);
   grad_scale_.reset();
   found_inf_.reset();

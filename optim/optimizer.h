@@ -31,7 +31,8 @@ namespace lockstep::optim {
 // results differ from both, and on CPUs depend on an element's place and on the instruction set.
 //
 // Constructors throw c10::Error, with Python's words, if an option is out of range, a parameter is not a leaf, or a
-// parameter occurs twice. So does step() for gradients or devices that the optimizer does not support. Each rank has its
+// parameter occurs twice. So does step() for gradients or devices that the optimizer does not support, and
+// for a learning rate that has become NaN, with which Python steps. Each rank has its
 // own optimizer, and nothing is sent. Not thread-safe.
 class Optimizer : public torch::optim::Optimizer {
  public:

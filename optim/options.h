@@ -51,6 +51,8 @@ class Options : public torch::optim::OptimizerOptions {
   virtual std::optional<bool> use_fused() const { return std::nullopt; }
   virtual bool use_capturable() const { return false; }
   bool rate_is_tensor() const { return const_cast<Options*>(this)->rate().is_tensor(); }
+  // True for a number too.
+  bool rate_is_on_cpu() const { return !rate_is_tensor() || const_cast<Options*>(this)->rate().tensor().is_cpu(); }
 
   // LibTorch's schedulers and Lockstep's use these two.
   double get_lr() const override;

@@ -1,5 +1,6 @@
 #include "lockstep/checkpoint/optim/lr_scheduler.h"
 
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -316,6 +317,20 @@ TEST(LRScheduler, LoadErrorsOfASequenceNameTheScheduler) {
   EXPECT_THAT(error("_schedulers", Value::List({schedulers[1], schedulers[0]})),
               HasSubstr("[\"_schedulers\"]: [0]: [\"start_factor\"]: no such key"));
   EXPECT_EQ(error("_milestones", Value::List({-5})), "milestones are [-5], expected to ascend from 1 on");
+}
+
+TEST(LRScheduler, ARateThatIsNanEndsTheTrainingBeforeAStep) {
+  const at::Tensor parameter = at::zeros({1}).set_requires_grad(true);
+  lockstep::optim::AdamW optimizer({parameter});
+  LRScheduler scheduler = Make(optimizer, LambdaLR{{[](int64_t epoch) { return std::sqrt(1.0 - epoch); }}});
+  parameter.mutable_grad() = at::ones({1});
+  optimizer.step();
+  const at::Tensor before = parameter.detach().clone();
+  scheduler.Step();
+  scheduler.Step();  // sqrt(-1)
+  EXPECT_EQ(TorchStatus("train", [&] { optimizer.step(); }),
+            absl::InvalidArgumentError("train: Invalid learning rate: nan"));
+  EXPECT_TRUE(parameter.equal(before));
 }
 
 }  // namespace

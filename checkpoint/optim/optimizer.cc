@@ -95,7 +95,7 @@ absl::Status PlanGroup(const OptimizerKind& kind, const Optimizer& optimizer, co
   std::unique_ptr<OptimizerOptions> options = target.options().clone();
   Fields reader(group);
   kind.describe_options(reader, *options);
-  LOCKSTEP_RETURN_IF_ERROR(reader.status());
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(reader.status(), kind.name));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Value> numbers, GetItems(group, "params"));
   if (numbers.size() != target.params().size()) {
     return absl::InvalidArgumentError(

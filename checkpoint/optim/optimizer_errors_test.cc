@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
+#include "lockstep/optim/adamw.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -100,7 +101,7 @@ TEST(OptimizerErrors, GroupsThatDoNotFit) {
   EXPECT_EQ(sgd.Error(With(sgd.state, {"param_groups", 0, "params"}, Value::List({0}))),
             "[\"param_groups\"][0]: [\"params\"]: 1 parameters, the optimizer has 2");
   EXPECT_EQ(sgd.Error(With(sgd.state, {"param_groups", 0}, 4)),
-            "[\"param_groups\"][0]: [\"lr\"]: expected to look into a dict, found int 4");
+            "[\"param_groups\"][0]: torch::optim::SGD: [\"lr\"]: expected to look into a dict, found int 4");
 }
 
 TEST(OptimizerErrors, OptionsOfAWrongTypeOrMissing) {
@@ -108,14 +109,16 @@ TEST(OptimizerErrors, OptionsOfAWrongTypeOrMissing) {
   const auto with = [&](const char* key, const Value& to) {
     return adam.Error(With(adam.state, {"param_groups", 0, key}, to));
   };
-  EXPECT_EQ(with("lr", "fast"), "[\"param_groups\"][0]: [\"lr\"]: expected float, found str \"fast\"");
-  EXPECT_EQ(with("amsgrad", 1), "[\"param_groups\"][0]: [\"amsgrad\"]: expected bool, found int 1");
+  EXPECT_EQ(with("lr", "fast"),
+            "[\"param_groups\"][0]: torch::optim::Adam: [\"lr\"]: expected float, found str \"fast\"");
+  EXPECT_EQ(with("amsgrad", 1), "[\"param_groups\"][0]: torch::optim::Adam: [\"amsgrad\"]: expected bool, found int 1");
   EXPECT_EQ(with("betas", Value::Tuple({0.9})),
-            "[\"param_groups\"][0]: [\"betas\"]: expected two numbers, found tuple");
+            "[\"param_groups\"][0]: torch::optim::Adam: [\"betas\"]: expected two numbers, found tuple");
   EXPECT_EQ(with("betas", Value::Tuple({0.9, "b"})),
-            "[\"param_groups\"][0]: [\"betas\"]: [1]: expected float, found str \"b\"");
-  EXPECT_THAT(adam.Error(Without(adam.state, {"param_groups", 0, "eps"})),
-              HasSubstr("[\"param_groups\"][0]: [\"eps\"]: no such key; the dict has \"lr\", \"betas\""));
+            "[\"param_groups\"][0]: torch::optim::Adam: [\"betas\"]: [1]: expected float, found str \"b\"");
+  EXPECT_THAT(
+      adam.Error(Without(adam.state, {"param_groups", 0, "eps"})),
+      HasSubstr("[\"param_groups\"][0]: torch::optim::Adam: [\"eps\"]: no such key; the dict has \"lr\", \"betas\""));
 }
 
 TEST(OptimizerErrors, NumbersMayBeIntsOrTensorsAsInPython) {
@@ -131,7 +134,7 @@ TEST(OptimizerErrors, NumbersMayBeIntsOrTensorsAsInPython) {
 TEST(OptimizerErrors, WhatCppDoesNotHaveIsUnimplemented) {
   const auto expect = [](auto& stepped, const char* key, const char* name) {
     EXPECT_EQ(stepped.Error(With(stepped.state, {"param_groups", 0, key}, true), absl::StatusCode::kUnimplemented),
-              absl::StrCat("[\"param_groups\"][0]: [\"", key, "\"]: True, which ", name, " does not have"));
+              absl::StrCat("[\"param_groups\"][0]: ", name, ": [\"", key, "\"]: True, which ", name, " does not have"));
   };
   SteppedSgd sgd(SGDOptions(0.1).momentum(0.9));
   SteppedAdam adam(AdamOptions(0.1));
@@ -157,8 +160,11 @@ TEST(OptimizerErrors, KeysDecideWhichOptimizersStateFits) {
   SteppedSgd sgd(SGDOptions(0.1).momentum(0.9));
   SteppedAdam adam(AdamOptions(0.1));
   Stepped<AdamW, torch::optim::AdamWOptions> adamw(torch::optim::AdamWOptions(0.1));
-  EXPECT_THAT(adam.Error(sgd.state), HasSubstr("[\"betas\"]: no such key"));
-  EXPECT_THAT(sgd.Error(adam.state), HasSubstr("[\"momentum\"]: no such key"));
+  EXPECT_THAT(adam.Error(sgd.state), HasSubstr("torch::optim::Adam: [\"betas\"]: no such key"));
+  EXPECT_THAT(sgd.Error(adam.state), HasSubstr("torch::optim::SGD: [\"momentum\"]: no such key"));
+  Stepped<optim::AdamW, optim::AdamWOptions> ours(optim::AdamWOptions(0.1));
+  EXPECT_THAT(ours.Error(sgd.state), HasSubstr("[\"param_groups\"][0]: AdamW: [\"betas\"]: no such key; the dict has "
+                                               "\"lr\", \"momentum\", \"dampening\""));
   EXPECT_THAT(adam.Error(adamw.state, absl::StatusCode::kUnimplemented), HasSubstr("decoupled_weight_decay"));
   EXPECT_EQ(LoadOptimizerStateDict(adamw.optimizer, adam.state), absl::OkStatus());
   EXPECT_EQ(
