@@ -41,6 +41,7 @@ DEFINE_string(backend, "auto", "The ranks' backend: auto, shm, gloo or hierarchi
 DEFINE_int64(epochs, 5, "The number of passes over the training images.");
 DEFINE_int64(batch_size, 1024, "Images per step, over all ranks.");
 DEFINE_int32(virtual_ranks, 0, "Train to the same bits on up to so many ranks. Must divide --batch_size. 0: off.");
+DEFINE_bool(adamw, false, "Train with AdamW, at a rate of 1e-3, instead of SGD.");
 DEFINE_string(data_dir, lockstep::data::FashionMnist::kDebianDirectory, "The folder of the four IDX files.");
 DEFINE_string(checkpoint_dir, "", "The folder of the run's checkpoints; the newest one is resumed. Empty: none.");
 DEFINE_bool(elastic, false, "Go on when ranks die without --virtual_ranks too. The result then depends on who died.");
@@ -116,7 +117,7 @@ struct Training {
   template <typename Iterator>
   int64_t Backward(Iterator& batch, const at::Tensor& losses) {
     int64_t images = 0;
-    run.optimizer.zero_grad();
+    run.optimizer->zero_grad();
     for (const int part : net.VirtualRanks(progress.step)) {
       const at::Tensor loss = torch::nn::functional::cross_entropy(net(Normalized(batch->data)), batch->target);
       loss.backward();  // averages the gradients over the ranks, in the last part
@@ -130,8 +131,8 @@ struct Training {
   // Within Commit(), when nothing can fail any more.
   void Step(double loss, int64_t consumed) {
     const int64_t done = progress.place.epoch * epoch_steps + progress.place.consumed / FLAGS_batch_size;
-    run.optimizer.param_groups()[0].options().set_lr(kLearningRate * ScheduledShare(done, all_steps));
-    run.optimizer.step();
+    run.optimizer->param_groups()[0].options().set_lr(run.learning_rate * ScheduledShare(done, all_steps));
+    run.optimizer->step();
     progress = {progress.step + 1, sampler.State(consumed), progress.losses + loss, progress.loss_steps + 1};
   }
 
@@ -168,7 +169,7 @@ absl::Status TrainWith(const data::FashionMnist& train, const data::FashionMnist
 absl::Status TrainAsRank() {
   if (FLAGS_virtual_ranks && !getenv("OMP_NUM_THREADS")) torch::set_num_threads(1);  // their number affects rounding
   torch::manual_seed(0);
-  RunState run = {FLAGS_batch_size, FLAGS_virtual_ranks};
+  RunState run = {FLAGS_batch_size, FLAGS_virtual_ranks, FLAGS_adamw};
   LOCKSTEP_RETURN_IF_ERROR(run.CheckFlags(FLAGS_elastic));
   const elastic::Options options = {
       .max_ranks = FLAGS_virtual_ranks, .backend = FLAGS_backend, .regroups = FLAGS_virtual_ranks > 0 || FLAGS_elastic};
@@ -176,7 +177,7 @@ absl::Status TrainAsRank() {
   LOCKSTEP_ASSIGN_OR_RETURN(auto train, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTrain));
   LOCKSTEP_ASSIGN_OR_RETURN(auto test, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTest));
   LOCKSTEP_RETURN_IF_ERROR(world->Keep("net", *run.net));
-  LOCKSTEP_RETURN_IF_ERROR(world->Keep("optimizer", run.optimizer));
+  LOCKSTEP_RETURN_IF_ERROR(world->Keep("optimizer", *run.optimizer));
   LOCKSTEP_RETURN_IF_ERROR(world->Keep("progress", &run.progress));
   const absl::Status status =
       world->Run([&](comm::ProcessGroup* group) { return TrainWith(train, test, group, *world, run); });

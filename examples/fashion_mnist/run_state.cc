@@ -26,7 +26,7 @@ absl::Status RunState::CheckFlags(bool elastic) const {
 absl::Status RunState::Save(checkpoint::Manager* manager, const ddp::DistributedDataParallel<Net>& ddp,
                             int ranks) const {
   if (!manager) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer_state, checkpoint::OptimizerStateDict(optimizer));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer_state, checkpoint::OptimizerStateDict(*optimizer));
   Value saved = Value::Dict({{"batch_size", batch_size},
                              {"virtual_ranks", virtual_ranks},
                              {"state_dict", checkpoint::StateDict(*net)},
@@ -51,7 +51,7 @@ absl::StatusOr<std::string> RunState::Resume(checkpoint::Manager& manager, ddp::
 absl::Status RunState::Restore(const Value& saved, ddp::DistributedDataParallel<Net>& ddp, int ranks) {
   const auto part = [&](const char* key) { return saved.Find(key) ? *saved.Find(key) : Value(); };
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadStateDict(*net, part("state_dict")));
-  LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(optimizer, part("optimizer")));
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(*optimizer, part("optimizer")));
   LOCKSTEP_ASSIGN_OR_RETURN(progress.place, sampler::ToSamplerState(part("sampler")));
   LOCKSTEP_RETURN_IF_ERROR(CheckSavedFlag(saved, "batch_size", batch_size));
   LOCKSTEP_RETURN_IF_ERROR(CheckSavedFlag(saved, "virtual_ranks", virtual_ranks));

@@ -4,9 +4,10 @@
 #ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_RUN_STATE_H_
 #define LOCKSTEP_EXAMPLES_FASHION_MNIST_RUN_STATE_H_
 
-#include <torch/optim/sgd.h>
+#include <torch/optim/optimizer.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,6 +17,8 @@
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/examples/fashion_mnist/net.h"
+#include "lockstep/optim/adamw.h"
+#include "lockstep/optim/sgd.h"
 #include "lockstep/sampler/sampler_state.h"
 #include "lockstep/sampler/virtual_rank_sampler.h"
 
@@ -39,9 +42,11 @@ struct EpochBegin {
 struct RunState {
   // The flags that must be the same when a run is resumed.
   int64_t batch_size, virtual_ranks;
+  bool adamw;  // rather than SGD
 
   Net net{};
-  torch::optim::SGD optimizer{net->parameters(), torch::optim::SGDOptions(kLearningRate).momentum(kMomentum)};
+  double learning_rate = adamw ? 1e-3 : kLearningRate;
+  std::unique_ptr<torch::optim::Optimizer> optimizer = MakeOptimizer();
   Progress progress{};
   EpochBegin begin{};
 
@@ -63,6 +68,10 @@ struct RunState {
                                      sampler::VirtualRankSampler& sampler);
 
  private:
+  std::unique_ptr<torch::optim::Optimizer> MakeOptimizer() const {
+    if (adamw) return std::make_unique<optim::AdamW>(net->parameters(), optim::AdamWOptions(learning_rate));
+    return std::make_unique<optim::SGD>(net->parameters(), optim::SGDOptions(learning_rate).momentum(kMomentum));
+  }
   absl::Status Restore(const checkpoint::Value& saved, ddp::DistributedDataParallel<Net>& ddp, int ranks);
 };
 

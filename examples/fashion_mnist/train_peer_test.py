@@ -51,13 +51,19 @@ def dataset(split):
     return torch.utils.data.TensorDataset(images.float().div(255).sub(0.2860).div(0.3530), labels)
 
 
-def python_rank(rank, folder):
+def make_optimizer(net, adamw):
+    parameters = net.parameters()
+    return torch.optim.AdamW(parameters) if adamw else torch.optim.SGD(parameters, lr=LR, momentum=MOMENTUM)
+
+
+def python_rank(rank, folder, adamw=False):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
     net = Net()
     net.load_state_dict(torch.load(f"{folder}/initial.pt", weights_only=True))
     ddp = torch.nn.parallel.DistributedDataParallel(net)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=LR, momentum=MOMENTUM)
+    optimizer = make_optimizer(ddp, adamw)
+    learning_rate = optimizer.param_groups[0]["lr"]
     data = dataset("train")
     sampler = torch.utils.data.distributed.DistributedSampler(data, RANKS, rank, seed=SEED)
     sampler.set_epoch(0)
@@ -67,7 +73,7 @@ def python_rank(rank, folder):
     for done, (images, labels) in enumerate(loader):
         warm_up = 0.3 * steps
         factor = (done + 1) / (warm_up + 1) if done < warm_up else (steps - done) / (steps - warm_up)
-        optimizer.param_groups[0]["lr"] = LR * factor
+        optimizer.param_groups[0]["lr"] = learning_rate * factor
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(ddp(images), labels)
         loss.backward()
@@ -83,10 +89,9 @@ def python_rank(rank, folder):
     dist.destroy_process_group()
 
 
-def write_first_checkpoint(folder, state_dict):
+def write_first_checkpoint(folder, state_dict, adamw=False):
     """Writes what RESUME would save before its first step."""
-    net = Net()
-    optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM)
+    optimizer = make_optimizer(Net(), adamw)
     sampler = {"size": IMAGES, "num_replicas": RANKS, "seed": SEED, "epoch": 0, "consumed": 0}
     sampler.update({"shuffle": True, "drop_last": False, "permutation": "torch"})
     checkpoint = {
@@ -154,12 +159,12 @@ class TrainAgainstPython(unittest.TestCase):
             checkpoint = torch.load(f"{folder}/step_{step:08}.pt", weights_only=True)
             self.assertEqual((checkpoint["losses"], checkpoint["loss_steps"]), (sums[step - 1], step))
 
-    def expect_python_parameters(self, folder):
+    def expect_python_parameters(self, folder, python):
         """Returns the checkpoint after the last step."""
-        last = f"{folder}/step_{len(self.python['losses']):08}.pt"
+        last = f"{folder}/step_{len(python['losses']):08}.pt"
         checkpoint = torch.load(last, weights_only=True)
-        self.assertEqual(list(checkpoint["state_dict"]), list(self.python["state_dict"]))
-        for name, value in self.python["state_dict"].items():
+        self.assertEqual(list(checkpoint["state_dict"]), list(python["state_dict"]))
+        for name, value in python["state_dict"].items():
             self.assertTrue(torch.equal(checkpoint["state_dict"][name], value), name)
         return checkpoint
 
@@ -169,17 +174,26 @@ class TrainAgainstPython(unittest.TestCase):
         write_first_checkpoint(folder, self.initial)
         output = run_under_mpirun(RESUME, [f"--checkpoint_dir={folder}"])
         self.assertEqual(output.count("done: test accuracy"), 1, output)  # one group, not one of each process
-        self.expect_python_parameters(folder)
+        self.expect_python_parameters(folder, self.python)
+
+    def test_parameters_are_bit_equal_with_adamw(self):
+        folder = f"{self.folder}/adamw"
+        os.mkdir(folder)
+        torch.save(self.initial, f"{folder}/initial.pt")
+        mp.spawn(python_rank, args=(folder, True), nprocs=RANKS)
+        write_first_checkpoint(folder, self.initial, adamw=True)
+        run_under_torchrun(RESUME, [f"--checkpoint_dir={folder}", "--adamw"])
+        self.expect_python_parameters(folder, torch.load(f"{folder}/python.pt", weights_only=True))
 
     def test_losses_and_parameters_are_bit_equal_under_torchrun_from_a_checkpoint_of_python(self):
         write_first_checkpoint(self.folder, self.initial)
         run_under_torchrun(RESUME, [f"--checkpoint_dir={self.folder}"])
         self.expect_python_losses(self.folder)
-        checkpoint = self.expect_python_parameters(self.folder)
+        checkpoint = self.expect_python_parameters(self.folder, self.python)
         # Python continues from the file that C++ saved, without a conversion.
         net = Net()
         net.load_state_dict(checkpoint["state_dict"])
-        optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM)
+        optimizer = make_optimizer(net, adamw=False)
         optimizer.load_state_dict(checkpoint["optimizer"])
         self.assertEqual(len(optimizer.state_dict()["state"]), 6)
 
