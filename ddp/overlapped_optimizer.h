@@ -56,7 +56,7 @@ struct OverlappedOptions {
 template <typename Base>
 class OverlappedOptimizer {
   static_assert(std::is_base_of_v<torch::optim::Optimizer, Base>, "Base is a LibTorch optimizer");
-  static_assert(!std::is_same_v<Base, torch::optim::LBFGS>, "LBFGS steps all parameters as one vector");
+  static_assert(!std::is_base_of_v<torch::optim::LBFGS, Base>, "LBFGS steps all parameters as one vector");
 
  public:
   // A parameter and its optimizer.

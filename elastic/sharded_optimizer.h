@@ -37,7 +37,7 @@ namespace lockstep::elastic {
 template <typename Base>
 class ShardedOptimizer final : public Base {
   static_assert(std::is_base_of_v<torch::optim::Optimizer, Base>, "Base is a LibTorch optimizer");
-  static_assert(!std::is_same_v<Base, torch::optim::LBFGS>, "LBFGS steps all parameters as one vector");
+  static_assert(!std::is_base_of_v<torch::optim::LBFGS, Base>, "LBFGS steps all parameters as one vector");
   static_assert(!std::is_same_v<Base, torch::optim::Adagrad>, "Adagrad creates all state in its constructor");
 
  public:

@@ -8,9 +8,10 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gflags/gflags.h>
-#include <torch/optim/sgd.h>
+#include <torch/optim/optimizer.h>
 
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -26,7 +27,10 @@
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/no_sync.h"
 #include "lockstep/ddp/peer/nets.h"
+#include "lockstep/ddp/zero/zero_redundancy_optimizer.h"
 #include "lockstep/models/resnet.h"
+#include "lockstep/optim/adamw.h"
+#include "lockstep/optim/sgd.h"
 
 DEFINE_string(net, "mlp", "mlp, resnet18, transformer, branches, recurrent or words");
 DEFINE_int32(rank, 0, "this process's");
@@ -38,7 +42,8 @@ DEFINE_string(initial, "", "a state dict to start from");
 DEFINE_string(output, "", "where to write what came out");
 DEFINE_int32(steps, 20, "optimizer steps");
 DEFINE_int32(accumulate, 1, "backward passes a step, of which the last one averages");
-DEFINE_double(lr, 0.05, "SGD's");
+DEFINE_double(lr, 0.05, "the optimizer's");
+DEFINE_bool(zero, false, "step with ZeroRedundancyOptimizer<AdamW> instead of SGD");
 DEFINE_double(bucket_cap_mb, 25, "as in ddp::Options, like those below");
 DEFINE_bool(gradient_as_bucket_view, false, "");
 DEFINE_bool(find_unused_parameters, false, "");
@@ -65,9 +70,14 @@ absl::Status LoadInitial(torch::nn::Module& module) {
   return checkpoint::LoadStateDict(module, initial);
 }
 
+absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(const std::vector<at::Tensor>& parameters,
+                                                                       comm::ProcessGroup* group) {
+  if (!FLAGS_zero) return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(FLAGS_lr).momentum(0.9));
+  return zero::ZeroRedundancyOptimizer<optim::AdamW>::Create(parameters, optim::AdamWOptions(FLAGS_lr), group);
+}
+
 template <typename Ddp, typename Draw, typename Forward>
-Value TrainSteps(Ddp& ddp, const Draw& draw, const Forward& forward) {
-  torch::optim::SGD optimizer(ddp.parameters(), torch::optim::SGDOptions(FLAGS_lr).momentum(0.9));
+Value TrainSteps(Ddp& ddp, torch::optim::Optimizer& optimizer, const Draw& draw, const Forward& forward) {
   std::vector<Value> losses;
   for (int step = 0; step < FLAGS_steps; ++step) {
     optimizer.zero_grad();
@@ -97,8 +107,9 @@ absl::Status Train(Net net, const Draw& draw, const Forward& forward) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(options));
   if (FLAGS_rank == 0) LOCKSTEP_RETURN_IF_ERROR(LoadInitial(*net));
   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, Wrap(net, group.get(), OptionsFromFlags()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(ddp.parameters(), group.get()));
   LOCKSTEP_ASSIGN_OR_RETURN(const Value losses,
-                            TorchStatusOr("training", [&] { return TrainSteps(ddp, draw, forward); }));
+                            TorchStatusOr("training", [&] { return TrainSteps(ddp, *optimizer, draw, forward); }));
   return checkpoint::Save(FLAGS_output,
                           Value::Dict({{"losses", losses}, {"state_dict", checkpoint::StateDict(*ddp.module())}}));
 }

@@ -6,12 +6,15 @@ import datetime
 import nets
 import torch
 import torch.distributed as dist
+import torch.distributed.optim
 
 LR, MOMENTUM, PATIENCE = 0.05, 0.9, 60
 
 
-def train_rank(net_name, rank, world_size, steps, init_method, initial, output, accumulate, buckets=3, **options):
-    """One rank over Gloo. `buckets`: how many there must be at the end, at least."""
+def train_rank(
+    net_name, rank, world_size, steps, init_method, initial, output, accumulate, buckets=3, zero=False, **options
+):
+    """One rank over Gloo. `buckets`: how many there must be at the end, at least. `zero`: AdamW in parts, not SGD."""
     torch.set_num_threads(1)
     timeout = datetime.timedelta(seconds=PATIENCE)
     dist.init_process_group("gloo", init_method=init_method, rank=rank, world_size=world_size, timeout=timeout)
@@ -20,7 +23,10 @@ def train_rank(net_name, rank, world_size, steps, init_method, initial, output, 
     if rank == 0:
         net.load_state_dict(torch.load(initial, weights_only=True))
     ddp = torch.nn.parallel.DistributedDataParallel(net, **options)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=LR, momentum=MOMENTUM)
+    if zero:
+        optimizer = dist.optim.ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.AdamW, lr=LR)
+    else:
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=LR, momentum=MOMENTUM)
     losses = []
     for step in range(steps):
         optimizer.zero_grad()

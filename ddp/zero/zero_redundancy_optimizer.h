@@ -64,7 +64,7 @@ struct ZeroOptions {
 template <typename Base>
 class ZeroRedundancyOptimizer final : public Base {
   static_assert(std::is_base_of_v<torch::optim::Optimizer, Base>, "Base is a LibTorch optimizer");
-  static_assert(!std::is_same_v<Base, torch::optim::LBFGS>, "LBFGS steps all parameters as one vector");
+  static_assert(!std::is_base_of_v<torch::optim::LBFGS, Base>, "LBFGS steps all parameters as one vector");
 
  public:
   // Creates an optimizer for param groups. A group without options gets `defaults`, Base's options. The groups must be
