@@ -124,9 +124,7 @@ class TrainAgainstPython(unittest.TestCase):
 
     def expect_pythons_bits(self, ranks, epochs, kind, flags):
         with tempfile.TemporaryDirectory() as folder:
-            torchrun(
-                ranks, [f"--checkpoint-dir={folder}", f"--epochs={epochs}", f"--json-file={folder}/json", *flags]
-            )
+            torchrun(ranks, [f"--checkpoint-dir={folder}", f"--epochs={epochs}", f"--json-file={folder}/json", *flags])
             torch.multiprocessing.spawn(python_rank, (ranks, epochs, kind, folder), nprocs=ranks)
             python = torch.load(f"{folder}/python.pt", weights_only=True)
             self.assertEqual([event["loss"] for event in events(f"{folder}/json", "step")], python["losses"])
