@@ -4,6 +4,7 @@
   ./bazelw run //tools/bench:compare -- checkpoint [--json=FILE] [--markdown=FILE] [--rounds=N] [--directory=/data]
   ./bazelw run //tools/bench:compare -- ddp [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=mlp_4x64/b32]
   ./bazelw run //tools/bench:compare -- dp [--json=FILE] [--markdown=FILE] [--rounds=N]
+  ./bazelw run //tools/bench:compare -- exported [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=mlp_4x64]
   ./bazelw run //tools/bench:compare -- image_loader [--json=FILE] [--markdown=FILE] [--rounds=N] [--data=DIR]
   ./bazelw run //tools/bench:compare -- launch [--json=FILE] [--markdown=FILE] [--rounds=N] [--watched_ranks=64]
   ./bazelw run //tools/bench:compare -- network [--json=FILE] [--markdown=FILE] [--rounds=N] [--hosts=2x2] [--links=1Gbit] [--sizes=25MiB] [--programs=ours,python_gloo]
@@ -31,6 +32,7 @@ import suite_all_reduce
 import suite_checkpoint
 import suite_ddp
 import suite_dp
+import suite_exported
 import suite_image_loader
 import suite_launch
 import suite_network
@@ -45,6 +47,7 @@ SUITES = {
     "checkpoint": suite_checkpoint,
     "ddp": suite_ddp,
     "dp": suite_dp,
+    "exported": suite_exported,
     "image_loader": suite_image_loader,
     "launch": suite_launch,
     "network": suite_network,
@@ -66,6 +69,8 @@ PROGRAMS = (
     "ddp",
     "ddp_python.py",
     "dp",
+    "exported",
+    "exported_python.py",
     "hook_accuracy",
     "image_loader",
     "image_loader_python.py",

@@ -63,6 +63,11 @@ REFUSED = {
         "--epochs=0": "1 or more",
         "--batch_size=1": "at least --world_size=2",
     },
+    "exported": {
+        "--case=vgg": "resnet50/b8, gpt_12l/512, mlp_4x64 or add_64",
+        "--mode=eager": "exported or native",
+        "--steps=0": "1 or more",
+    },
     "image_loader": {
         "--workers=-1": "0 or more",
         "--workers=100000": "at most 4096",

@@ -42,6 +42,7 @@ SUITES = {
     ),
     "ddp": ("comm", "comm/shm", "ddp"),
     "dp": ("dp",),
+    "exported": ("models/exported", "optim"),
     "image_loader": ("data", "sampler"),
     "launch": _LAUNCH,
     "network": ("comm", "comm/gloo", "comm/hierarchical", "comm/shm", "ddp", "ddp/hooks"),

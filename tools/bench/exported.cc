@@ -1,0 +1,179 @@
+// Times training steps of an exported program, or of the network in C++, and prints a JSON line. Part of
+// tools/bench:compare; by itself, with a program that exported_python.py wrote:
+//
+//   ./bazelw run //tools/bench:exported -- --case=mlp_4x64 --program=/tmp/mlp.pt2 --mode=exported [--steps=5]
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gflags/gflags.h"
+#include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/models/exported/file.h"
+#include "lockstep/models/resnet.h"
+#include "lockstep/optim/sgd.h"
+#include "median.h"
+#include "nlohmann/json.hpp"
+
+DEFINE_string(case, "mlp_4x64", "resnet50/b8, gpt_12l/512, mlp_4x64 or add_64");
+DEFINE_string(program, "", "the .pt2 file of the case, also for its weights");
+DEFINE_string(mode, "exported", "exported, or native: the network in C++");
+DEFINE_int32(steps, 5, "steps after the two first, which are not timed; the figure is their median");
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kLayers = 12, kWidth = 256, kHeads = 8, kVocabulary = 512, kLength = 128;
+
+struct BlockImpl : torch::nn::Module {
+  BlockImpl()
+      : norm1(register_module("norm1", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})))),
+        norm2(register_module("norm2", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})))),
+        qkv(register_module("qkv", torch::nn::Linear(kWidth, 3 * kWidth))),
+        out(register_module("out", torch::nn::Linear(kWidth, kWidth))),
+        up(register_module("up", torch::nn::Linear(kWidth, 4 * kWidth))),
+        down(register_module("down", torch::nn::Linear(4 * kWidth, kWidth))) {}
+
+  at::Tensor forward(at::Tensor x) {
+    const int64_t batch = x.size(0), length = x.size(1);
+    const std::vector<at::Tensor> parts =
+        qkv(norm1(x)).view({batch, length, 3, kHeads, kWidth / kHeads}).permute({2, 0, 3, 1, 4}).unbind(0);
+    const at::Tensor attended = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0, true);
+    x = x + out(attended.transpose(1, 2).reshape({batch, length, kWidth}));
+    return x + down(at::gelu(up(norm2(x)), "tanh"));
+  }
+
+  torch::nn::LayerNorm norm1, norm2;
+  torch::nn::Linear qkv, out, up, down;
+};
+TORCH_MODULE(Block);
+
+struct GptImpl : torch::nn::Module {
+  GptImpl()
+      : tokens(register_module("tokens", torch::nn::Embedding(kVocabulary, kWidth))),
+        places(register_module("places", torch::nn::Embedding(kLength, kWidth))),
+        blocks(register_module("blocks", torch::nn::Sequential())),
+        norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})))),
+        head(register_module("head", torch::nn::Linear(kWidth, kVocabulary))) {
+    for (int64_t i = 0; i < kLayers; ++i) blocks->push_back(Block());
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    return head(norm(blocks->forward(tokens(x) + places(at::arange(x.size(1), x.options())))));
+  }
+
+  torch::nn::Embedding tokens, places;
+  torch::nn::Sequential blocks;
+  torch::nn::LayerNorm norm;
+  torch::nn::Linear head;
+};
+
+struct AddsImpl : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) {
+    for (int i = 0; i < 64; ++i) x = x + addend;
+    return x;
+  }
+
+  at::Tensor addend = register_parameter("addend", at::zeros({64}));
+};
+
+// A network as a function of its input, and its parameters.
+struct Network {
+  std::function<at::Tensor(const at::Tensor&)> forward;
+  std::vector<at::Tensor> parameters;
+};
+
+template <typename Module>
+Network NetworkOf(const std::shared_ptr<Module>& module) {
+  return {[module](const at::Tensor& x) { return module->forward(x); }, module->parameters()};
+}
+
+Network NativeNetwork() {
+  if (FLAGS_case == "resnet50/b8") return NetworkOf(models::ResNet50().ptr());
+  if (FLAGS_case == "gpt_12l/512") return NetworkOf(std::make_shared<GptImpl>());
+  if (FLAGS_case == "add_64") return NetworkOf(std::make_shared<AddsImpl>());
+  auto layers = std::make_shared<torch::nn::SequentialImpl>();
+  for (int i = 0; i < 4; ++i) {
+    layers->push_back(torch::nn::Linear(64, 64));
+    layers->push_back(torch::nn::ReLU());
+  }
+  return {[layers](const at::Tensor& x) { return layers->forward(x); }, layers->parameters()};
+}
+
+// The program, or the network in C++ with the program's weights.
+absl::StatusOr<Network> MakeNetwork() {
+  LOCKSTEP_ASSIGN_OR_RETURN(models::exported::ExportedModule program, models::exported::Load(FLAGS_program));
+  if (FLAGS_mode == "exported") {
+    return Network{[program](const at::Tensor& x) mutable { return program(x).toTensor(); }, program->parameters()};
+  }
+  Network native = NativeNetwork();
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < native.parameters.size(); ++i) native.parameters[i].copy_(program->parameters()[i]);
+  return native;
+}
+
+// The input and the classes, drawn as in exported_python.py.
+std::pair<at::Tensor, at::Tensor> MakeBatch() {
+  at::manual_seed(7);
+  if (FLAGS_case == "resnet50/b8") {
+    const at::Tensor images = at::randn({8, 3, 224, 224});
+    return {images, at::randint(1000, {8}, at::kLong)};
+  }
+  if (FLAGS_case == "gpt_12l/512") {
+    const at::Tensor tokens = at::randint(kVocabulary, {4, kLength}, at::kLong);
+    return {tokens, at::randint(kVocabulary, {4 * kLength}, at::kLong)};
+  }
+  const int64_t rows = FLAGS_case == "add_64" ? 1 : 32;
+  const at::Tensor rows_of_numbers = at::randn({rows, 64});
+  return {rows_of_numbers, at::randint(64, {rows}, at::kLong)};
+}
+
+nlohmann::json Measure(Network& network) {
+  const auto [input, classes] = MakeBatch();
+  optim::SGD optimizer(network.parameters, optim::SGDOptions(1e-3).momentum(0.9));
+  std::vector<double> seconds;
+  double last_loss = 0;
+  for (int i = -2; i < FLAGS_steps; ++i) {
+    const absl::Time start = absl::Now();
+    optimizer.zero_grad();
+    const at::Tensor loss = at::cross_entropy_loss(network.forward(input).flatten(0, -2), classes);
+    loss.backward();
+    optimizer.step();
+    if (i >= 0) seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start));
+    last_loss = loss.item<double>();
+  }
+  return {{"seconds", Median(seconds)}, {"loss", last_loss}};
+}
+
+absl::Status Run() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"steps", static_cast<double>(FLAGS_steps), 1, 1000000}}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("case", FLAGS_case, {"resnet50/b8", "gpt_12l/512", "mlp_4x64", "add_64"}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("mode", FLAGS_mode, {"exported", "native"}));
+  LOCKSTEP_ASSIGN_OR_RETURN(Network network, MakeNetwork());
+  return TorchStatus("exported", [&] { std::cout << Measure(network) << std::endl; });
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  lockstep::ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Times training steps of an exported program, or of the network in C++, and prints a JSON line.
+
+  exported --case=mlp_4x64 --program=mlp.pt2 --mode=exported
+)";
+  lockstep::ParseCommandLine(argc, argv, usage);
+  const absl::Status status = lockstep::Run();
+  if (!status.ok()) std::cerr << "exported: " << status.message() << std::endl;
+  return status.ok() ? 0 : 1;
+}

@@ -1,0 +1,104 @@
+"""Python's side of suite exported: the networks in eager mode, and their files for C++; a JSON line.
+
+  exported_python.py CASE STEPS       trains
+  exported_python.py CASE FILE.pt2    writes torch.export's program
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[1]))
+import required_packages
+
+required_packages.check("torch", "torchvision")
+import torch
+import torchvision
+from torch import nn
+from torch.nn import functional
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        qkv = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    def __init__(self, layers=12, width=256, heads=8, vocabulary=512, length=128):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary)
+
+    def forward(self, tokens):
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        return self.head(self.norm(self.blocks(self.tokens(tokens) + self.places(places))))
+
+
+class Adds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.addend = nn.Parameter(torch.randn(64))
+
+    def forward(self, x):
+        for _ in range(64):
+            x = x + self.addend
+        return x
+
+
+def mlp():
+    return nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.ReLU())))
+
+
+# case: network, input, number of classes.
+CASES = {
+    "resnet50/b8": (torchvision.models.resnet50, lambda: torch.randn(8, 3, 224, 224), 1000),
+    "gpt_12l/512": (Gpt, lambda: torch.randint(512, (4, 128)), 512),
+    "mlp_4x64": (mlp, lambda: torch.randn(32, 64), 64),
+    "add_64": (Adds, lambda: torch.randn(1, 64), 64),
+}
+
+
+def train(net, inputs, classes, steps):
+    targets = torch.randint(classes, inputs.shape[:1] if inputs.dim() != 2 or inputs.is_floating_point() else inputs.shape)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
+    seconds = []
+    for _ in range(2 + steps):
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(net(inputs).flatten(0, -2), targets.flatten())
+        loss.backward()
+        optimizer.step()
+        seconds.append(time.perf_counter() - start)
+    print(json.dumps({"seconds": statistics.median(seconds[2:]), "loss": loss.item()}))
+
+
+def main():
+    case, steps_or_file = sys.argv[1:]
+    make, make_inputs, classes = CASES[case]
+    torch.manual_seed(0)
+    net = make()
+    torch.manual_seed(7)
+    inputs = make_inputs()
+    if steps_or_file.endswith(".pt2"):
+        torch.export.save(torch.export.export(net, (inputs,)), steps_or_file)
+    else:
+        train(net, inputs, classes, int(steps_or_file))
+
+
+if __name__ == "__main__":
+    main()
