@@ -5,6 +5,7 @@
   ./bazelw run //tools/bench:compare -- ddp [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=mlp_4x64/b32]
   ./bazelw run //tools/bench:compare -- dp [--json=FILE] [--markdown=FILE] [--rounds=N]
   ./bazelw run //tools/bench:compare -- exported [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=mlp_4x64]
+  ./bazelw run //tools/bench:compare -- fsdp [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=gpt_10m/512]
   ./bazelw run //tools/bench:compare -- image_loader [--json=FILE] [--markdown=FILE] [--rounds=N] [--data=DIR]
   ./bazelw run //tools/bench:compare -- launch [--json=FILE] [--markdown=FILE] [--rounds=N] [--watched_ranks=64]
   ./bazelw run //tools/bench:compare -- network [--json=FILE] [--markdown=FILE] [--rounds=N] [--hosts=2x2] [--links=1Gbit] [--sizes=25MiB] [--programs=ours,python_gloo]
@@ -33,6 +34,7 @@ import suite_checkpoint
 import suite_ddp
 import suite_dp
 import suite_exported
+import suite_fsdp
 import suite_image_loader
 import suite_launch
 import suite_network
@@ -48,6 +50,7 @@ SUITES = {
     "ddp": suite_ddp,
     "dp": suite_dp,
     "exported": suite_exported,
+    "fsdp": suite_fsdp,
     "image_loader": suite_image_loader,
     "launch": suite_launch,
     "network": suite_network,
@@ -71,6 +74,8 @@ PROGRAMS = (
     "dp",
     "exported",
     "exported_python.py",
+    "fsdp",
+    "fsdp_python.py",
     "hook_accuracy",
     "image_loader",
     "image_loader_python.py",

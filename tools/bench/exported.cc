@@ -19,6 +19,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/models/exported/file.h"
 #include "lockstep/models/resnet.h"
+#include "gpt.h"
 #include "lockstep/optim/sgd.h"
 #include "median.h"
 #include "nlohmann/json.hpp"
@@ -30,51 +31,6 @@ DEFINE_int32(steps, 5, "steps after the two first, which are not timed; the figu
 
 namespace lockstep {
 namespace {
-
-constexpr int64_t kLayers = 12, kWidth = 256, kHeads = 8, kVocabulary = 512, kLength = 128;
-
-struct BlockImpl : torch::nn::Module {
-  BlockImpl()
-      : norm1(register_module("norm1", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})))),
-        norm2(register_module("norm2", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})))),
-        qkv(register_module("qkv", torch::nn::Linear(kWidth, 3 * kWidth))),
-        out(register_module("out", torch::nn::Linear(kWidth, kWidth))),
-        up(register_module("up", torch::nn::Linear(kWidth, 4 * kWidth))),
-        down(register_module("down", torch::nn::Linear(4 * kWidth, kWidth))) {}
-
-  at::Tensor forward(at::Tensor x) {
-    const int64_t batch = x.size(0), length = x.size(1);
-    const std::vector<at::Tensor> parts =
-        qkv(norm1(x)).view({batch, length, 3, kHeads, kWidth / kHeads}).permute({2, 0, 3, 1, 4}).unbind(0);
-    const at::Tensor attended = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0, true);
-    x = x + out(attended.transpose(1, 2).reshape({batch, length, kWidth}));
-    return x + down(at::gelu(up(norm2(x)), "tanh"));
-  }
-
-  torch::nn::LayerNorm norm1, norm2;
-  torch::nn::Linear qkv, out, up, down;
-};
-TORCH_MODULE(Block);
-
-struct GptImpl : torch::nn::Module {
-  GptImpl()
-      : tokens(register_module("tokens", torch::nn::Embedding(kVocabulary, kWidth))),
-        places(register_module("places", torch::nn::Embedding(kLength, kWidth))),
-        blocks(register_module("blocks", torch::nn::Sequential())),
-        norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})))),
-        head(register_module("head", torch::nn::Linear(kWidth, kVocabulary))) {
-    for (int64_t i = 0; i < kLayers; ++i) blocks->push_back(Block());
-  }
-
-  at::Tensor forward(const at::Tensor& x) {
-    return head(norm(blocks->forward(tokens(x) + places(at::arange(x.size(1), x.options())))));
-  }
-
-  torch::nn::Embedding tokens, places;
-  torch::nn::Sequential blocks;
-  torch::nn::LayerNorm norm;
-  torch::nn::Linear head;
-};
 
 struct AddsImpl : torch::nn::Module {
   at::Tensor forward(at::Tensor x) {
@@ -128,8 +84,8 @@ std::pair<at::Tensor, at::Tensor> MakeBatch() {
     return {images, at::randint(1000, {8}, at::kLong)};
   }
   if (FLAGS_case == "gpt_12l/512") {
-    const at::Tensor tokens = at::randint(kVocabulary, {4, kLength}, at::kLong);
-    return {tokens, at::randint(kVocabulary, {4 * kLength}, at::kLong)};
+    const at::Tensor tokens = at::randint(GptConfig().vocabulary, {4, GptConfig().length}, at::kLong);
+    return {tokens, at::randint(GptConfig().vocabulary, {4 * GptConfig().length}, at::kLong)};
   }
   const int64_t rows = FLAGS_case == "add_64" ? 1 : 32;
   const at::Tensor rows_of_numbers = at::randn({rows, 64});

@@ -68,6 +68,11 @@ REFUSED = {
         "--mode=eager": "exported or native",
         "--steps=0": "1 or more",
     },
+    "fsdp": {
+        "--case=gpt_7b": "mlp_784_2048_2048_10/b64, gpt_10m/512 or gpt_124m/128",
+        "--mode=fsdp2": "fsdp, ddp or ddp_zero1",
+        "--steps=0": "1 or more",
+    },
     "image_loader": {
         "--workers=-1": "0 or more",
         "--workers=100000": "at most 4096",

@@ -9,6 +9,7 @@ import platform
 import queue
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -143,6 +144,26 @@ def lines_of_hosts(commands, on_line, environment=None):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+def compared(suite, case, seconds, ours="ours"):
+    """A line for each peer, from {program: [seconds in each round]}. A ratio above 1 says that ours is faster."""
+    mine = statistics.median(seconds[ours])
+    for peer, theirs in seconds.items():
+        if peer == ours:
+            continue
+        ratios = [other / own for own, other in zip(seconds[ours], theirs)]
+        yield {
+            "suite": suite,
+            "case": case,
+            "ours": mine,
+            "peer_name": peer,
+            "peer": statistics.median(theirs),
+            "unit": "s",
+            "ratio": statistics.median(theirs) / mine,
+            "least_ratio": min(ratios),
+            "most_ratio": max(ratios),
+        }
 
 
 def run_ranks(function, ranks, *arguments, first_rank=0, world_size=None, store=None):

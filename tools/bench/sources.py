@@ -43,6 +43,7 @@ SUITES = {
     "ddp": ("comm", "comm/shm", "ddp"),
     "dp": ("dp",),
     "exported": ("models/exported", "optim"),
+    "fsdp": ("comm", "comm/shm", "comm/tree_sum", "fsdp"),
     "image_loader": ("data", "sampler"),
     "launch": _LAUNCH,
     "network": ("comm", "comm/gloo", "comm/hierarchical", "comm/shm", "ddp", "ddp/hooks"),

@@ -1,12 +1,11 @@
 """Suite exported: training steps of a torch.export program in C++, beside Python eager and the network in C++."""
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 
-from measuring import PROGRESS, in_words, lines_of, machine
+from measuring import PROGRESS, compared, in_words, lines_of, machine
 
 MARKS = ("<!-- measured exported: begin -->", "<!-- measured exported: end -->")
 # Case: steps that are timed in one process and round; the figure of a process is their median. add_64 is a chain of 64
@@ -62,20 +61,7 @@ def measure(programs, arguments):
 
 def comparisons(measured):
     for case, seconds in measured.items():
-        ours = statistics.median(seconds["ours"])
-        for peer in PEERS:
-            ratios = [theirs / mine for mine, theirs in zip(seconds["ours"], seconds[peer])]
-            yield {
-                "suite": "exported",
-                "case": case,
-                "ours": ours,
-                "peer_name": peer,
-                "peer": statistics.median(seconds[peer]),
-                "unit": "s",
-                "ratio": statistics.median(seconds[peer]) / ours,
-                "least_ratio": min(ratios),
-                "most_ratio": max(ratios),
-            }
+        yield from compared("exported", case, seconds)
 
 
 def markdown(rows, rounds):

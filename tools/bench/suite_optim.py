@@ -3,7 +3,7 @@
 import statistics
 import sys
 
-from measuring import PROGRESS, in_words, lines_of, machine
+from measuring import PROGRESS, compared, in_words, lines_of, machine
 
 MARKS = ("<!-- measured optim: begin -->", "<!-- measured optim: end -->")
 # Timed in one process and round, by parameters; the figure of a process is their median.
@@ -67,22 +67,9 @@ def comparisons(measured):
     for case, lines in measured.items():
         mode = CASES[case][2]
         seconds = {name: [line["seconds"] for line in of] for name, of in lines.items()}
-        ours = statistics.median(seconds[mode])
-        for peer in PEERS[mode]:
-            ratios = [theirs / mine for mine, theirs in zip(seconds[mode], seconds[peer])]
-            yield {
-                "suite": "optim",
-                "case": case,
-                "ours": ours,
-                "peer_name": peer,
-                "peer": statistics.median(seconds[peer]),
-                "unit": "s",
-                "ratio": statistics.median(seconds[peer]) / ours,
-                "least_ratio": min(ratios),
-                "most_ratio": max(ratios),
-                "bytes": lines[mode][0]["bytes"],
-                "share_of_copy_rate": statistics.median(line["share_of_copy_rate"] for line in lines[mode]),
-            }
+        share = statistics.median(line["share_of_copy_rate"] for line in lines[mode])
+        for row in compared("optim", case, seconds, ours=mode):
+            yield {**row, "bytes": lines[mode][0]["bytes"], "share_of_copy_rate": share}
 
 
 def markdown(rows, rounds):

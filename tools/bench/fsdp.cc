@@ -1,0 +1,168 @@
+// Times training steps of two ranks, fully sharded or with DistributedDataParallel, and prints a JSON line. Part of
+// tools/bench:compare; by itself:
+//
+//   ./bazelw run //tools/bench:fsdp -- --case=gpt_10m/512 --mode=fsdp [--steps=10]
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gflags/gflags.h"
+#include "gpt.h"
+#include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/ddp/zero/zero_redundancy_optimizer.h"
+#include "lockstep/fsdp/fully_sharded.h"
+#include "lockstep/launch/spawn.h"
+#include "lockstep/optim/adamw.h"
+#include "median.h"
+#include "nlohmann/json.hpp"
+#include "peak_pss.h"
+
+DEFINE_string(case, "gpt_10m/512", "mlp_784_2048_2048_10/b64, gpt_10m/512 or gpt_124m/128: samples or tokens of a rank");
+DEFINE_string(mode, "fsdp", "fsdp, ddp, or ddp_zero1, which shards the optimizer's state");
+DEFINE_int32(steps, 10, "steps after the two first, which are not timed; the figure is their median on the slowest rank");
+
+namespace lockstep {
+namespace {
+
+constexpr int kRanks = 2;
+
+// A network, its units, and a batch of this rank.
+struct Training {
+  torch::nn::Sequential net;
+  std::vector<std::string> units;
+  at::Tensor inputs, classes;
+};
+
+// As in fsdp_python.py.
+Training MakeTraining(int rank) {
+  at::manual_seed(0);
+  Training training;
+  int64_t rows = 64, classes = 10;
+  if (FLAGS_case == "mlp_784_2048_2048_10/b64") {
+    training.net = torch::nn::Sequential(torch::nn::Linear(784, 2048), torch::nn::ReLU(), torch::nn::Linear(2048, 2048),
+                                         torch::nn::ReLU(), torch::nn::Linear(2048, 10));
+    training.units = {"0", "2", "4"};
+    at::manual_seed(7 + rank);
+    training.inputs = at::randn({64, 784});
+  } else {
+    GptConfig config;
+    if (FLAGS_case == "gpt_124m/128") config = {12, 768, 12, 50257, 1024};
+    training.net = torch::nn::Sequential(Gpt(config));
+    training.units = {"0.blocks.*"};
+    rows = FLAGS_case == "gpt_124m/128" ? 128 : 512;
+    classes = config.vocabulary;
+    at::manual_seed(7 + rank);
+    training.inputs = at::randint(classes, {rows / 128, 128}, at::kLong);
+  }
+  training.classes = at::randint(classes, {rows}, at::kLong);
+  return training;
+}
+
+// One way to train: the parameters of the optimizer are its own.
+struct Way {
+  std::function<at::Tensor(const at::Tensor&)> forward;
+  std::function<absl::Status()> step;
+};
+
+optim::AdamWOptions Options() { return optim::AdamWOptions(1e-3).fused(true); }
+
+absl::StatusOr<Way> MakeWay(const Training& training, comm::ProcessGroup* group) {
+  if (FLAGS_mode == "fsdp") {
+    fsdp::Options options;
+    options.units = training.units;
+    LOCKSTEP_ASSIGN_OR_RETURN(auto wrapped, fsdp::Wrap(training.net, group, options));
+    auto net = std::make_shared<decltype(wrapped)>(std::move(wrapped));
+    auto optimizer = std::make_shared<optim::AdamW>(net->shards(), Options());
+    return Way{[net](const at::Tensor& x) { return (*net)(x); }, [net, optimizer] { return net->Step(*optimizer); }};
+  }
+  ddp::Options options;
+  options.gradient_as_bucket_view = true;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto wrapped, ddp::Wrap(training.net, group, options));
+  auto net = std::make_shared<decltype(wrapped)>(std::move(wrapped));
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
+  if (FLAGS_mode == "ddp") {
+    optimizer = std::make_shared<optim::AdamW>(net->parameters(), Options());
+  } else {
+    using Zero = ddp::zero::ZeroRedundancyOptimizer<optim::AdamW>;
+    LOCKSTEP_ASSIGN_OR_RETURN(optimizer, Zero::Create(net->parameters(), Options(), group));
+  }
+  return Way{[net](const at::Tensor& x) { return (*net)(x); },
+             [net, optimizer] {
+               optimizer->step();
+               optimizer->zero_grad();
+               return absl::OkStatus();
+             }};
+}
+
+absl::Status Measure(comm::ProcessGroup* group) {
+  const Training training = MakeTraining(group->rank());
+  LOCKSTEP_ASSIGN_OR_RETURN(const Way way, MakeWay(training, group));
+  PeakPss pss;
+  std::vector<double> seconds;
+  double loss = 0;
+  for (int i = -2; i < FLAGS_steps; ++i) {
+    const absl::Time start = absl::Now();
+    const at::Tensor mean = at::cross_entropy_loss(way.forward(training.inputs).flatten(0, -2), training.classes);
+    mean.backward();
+    LOCKSTEP_RETURN_IF_ERROR(way.step());
+    if (i >= 0) seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start));
+    loss = mean.item<double>();
+  }
+  const at::Tensor slowest = at::full({1}, Median(seconds), at::kDouble);
+  LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(slowest, comm::ReduceOp::kMax));
+  const at::Tensor bytes = at::full({1}, pss.Bytes(), at::kLong);
+  LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(bytes));
+  if (group->rank() > 0) return absl::OkStatus();
+  std::cout << nlohmann::json(
+                   {{"seconds", slowest.item<double>()}, {"loss", loss}, {"peak_pss_bytes", bytes.item<int64_t>()}})
+            << std::endl;
+  return absl::OkStatus();
+}
+
+absl::Status RunRank() {
+  at::set_num_threads(1);
+  comm::InitOptions init;
+  init.backend = "shm";
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(init));
+  absl::Status status;
+  const absl::Status thrown = TorchStatus("fsdp", [&] { status = Measure(group.get()); });
+  return thrown.ok() ? status : thrown;
+}
+
+absl::Status Run() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"steps", static_cast<double>(FLAGS_steps), 1, 1000000}}));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckChoice("case", FLAGS_case, {"mlp_784_2048_2048_10/b64", "gpt_10m/512", "gpt_124m/128"}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("mode", FLAGS_mode, {"fsdp", "ddp", "ddp_zero1"}));
+  return launch::Spawn(kRanks, [](int) { return RunRank(); });
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  lockstep::ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Times training steps of two ranks, fully sharded or with DistributedDataParallel, and prints a JSON line.
+
+  fsdp --case=gpt_10m/512 --mode=fsdp
+)";
+  lockstep::ParseCommandLine(argc, argv, usage);
+  const absl::Status status = lockstep::Run();
+  if (!status.ok()) std::cerr << "fsdp: " << status.message() << std::endl;
+  return lockstep::launch::ExitCode(status);
+}

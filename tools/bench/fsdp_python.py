@@ -1,0 +1,116 @@
+"""Python's side of suite fsdp: two ranks over Gloo, a JSON line.
+
+  fsdp_python.py fsdp2|ddp CASE STEPS
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+import threading
+import time
+
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[1]))
+import required_packages
+
+required_packages.check("torch")
+import torch
+import torch.distributed as dist
+from gpt_python import Gpt
+from measuring import run_ranks
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn import functional
+
+RANKS = 2
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(784, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10))
+
+
+def gpt_units(net):
+    return list(net.blocks)
+
+
+# case: network, its units, a batch of a rank, classes.
+CASES = {
+    "mlp_784_2048_2048_10/b64": (mlp, lambda net: [net[0], net[2], net[4]], lambda: torch.randn(64, 784), 10),
+    "gpt_10m/512": (Gpt, gpt_units, lambda: torch.randint(512, (4, 128)), 512),
+    "gpt_124m/128": (
+        lambda: Gpt(12, 768, 12, 50257, 1024),
+        gpt_units,
+        lambda: torch.randint(50257, (1, 128)),
+        50257,
+    ),
+}
+
+
+class PeakPss(threading.Thread):
+    """As peak_pss.h."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.peak, self._stopped = 0, threading.Event()
+        self.start()
+
+    def run(self):
+        while not self._stopped.wait(0.002):
+            for line in pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    self.peak = max(self.peak, int(line.split()[1]) * 1024)
+
+    def stop(self):
+        self._stopped.set()
+        self.join()
+        return self.peak
+
+
+def wrap(mode, net, units):
+    if mode == "ddp":
+        return nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
+    mesh = init_device_mesh("cpu", (RANKS,))
+    for unit in units:
+        fully_shard(unit, mesh=mesh)
+    return fully_shard(net, mesh=mesh)
+
+
+def run_rank(rank, ranks, store, mode, case, steps):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    make, units_of, draw, classes = CASES[case]
+    torch.manual_seed(0)
+    net = make()
+    net = wrap(mode, net, units_of(net))
+    torch.manual_seed(7 + rank)
+    inputs = draw()
+    rows = inputs.shape[0] if inputs.is_floating_point() else inputs.numel()
+    targets = torch.randint(classes, (rows,))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True)
+    pss = PeakPss()
+    seconds = []
+    for _ in range(2 + steps):
+        start = time.perf_counter()
+        loss = functional.cross_entropy(net(inputs).flatten(0, -2), targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        seconds.append(time.perf_counter() - start)
+    slowest = torch.tensor(statistics.median(seconds[2:]), dtype=torch.float64)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    peak = torch.tensor(pss.stop())
+    dist.all_reduce(peak)
+    if rank == 0:
+        line = {"seconds": slowest.item(), "loss": loss.item(), "peak_pss_bytes": peak.item()}
+        print(json.dumps(line), flush=True)
+    dist.destroy_process_group()
+
+
+def main():
+    mode, case, steps = sys.argv[1:]
+    run_ranks(run_rank, RANKS, mode, case, int(steps))
+
+
+if __name__ == "__main__":
+    main()

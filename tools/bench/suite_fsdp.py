@@ -1,0 +1,75 @@
+"""Suite fsdp: steps of two fully sharded ranks, beside Python's fully_shard and DistributedDataParallel of both."""
+
+import statistics
+import sys
+
+from measuring import PROGRESS, compared, in_words, lines_of, machine
+
+MARKS = ("<!-- measured fsdp: begin -->", "<!-- measured fsdp: end -->")
+# Case: steps that are timed in one process and round; the figure of a process is their median.
+CASES = {"mlp_784_2048_2048_10/b64": 30, "gpt_10m/512": 10, "gpt_124m/128": 5}
+OURS = {"ours": "fsdp", "own_ddp": "ddp", "own_ddp_zero1": "ddp_zero1"}
+PYTHON = {"python_fsdp2": "fsdp2", "python_ddp": "ddp"}
+
+
+def add_arguments(parser):
+    parser.add_argument("--cases", default=",".join(CASES), help="which cases, separated by commas")
+
+
+def check_arguments(arguments, parser):
+    arguments.cases = arguments.cases.split(",")
+    for case in arguments.cases:
+        if case not in CASES:
+            parser.error(f"--cases: {case}: expected some of {','.join(CASES)}")
+
+
+def run_program(programs, name, case):
+    if name in PYTHON:
+        (line,) = lines_of([programs["python"], programs["fsdp_python"], PYTHON[name], case, str(CASES[case])])
+    else:
+        (line,) = lines_of([programs["fsdp"], f"--case={case}", f"--mode={OURS[name]}", f"--steps={CASES[case]}"])
+    return line
+
+
+def check_losses(case, lines):
+    losses = {name: line["loss"] for name, line in lines.items()}
+    if max(losses.values()) - min(losses.values()) > 1e-2 * max(losses.values()):
+        sys.exit(f"compare: {case}: the programs do not train alike: losses {losses}")
+
+
+def measure(programs, arguments):
+    """{case: {program: lines}}."""
+    measured = {case: {name: [] for name in (*OURS, *PYTHON)} for case in arguments.cases}
+    for _ in PROGRESS.rounds("fsdp", arguments.rounds):
+        for case, of_case in measured.items():
+            lines = {name: run_program(programs, name, case) for name in of_case}
+            check_losses(case, lines)
+            for name, line in lines.items():
+                of_case[name].append(line)
+    return measured
+
+
+def comparisons(measured):
+    for case, lines in measured.items():
+        seconds = {name: [line["seconds"] for line in of] for name, of in lines.items()}
+        peak = {name: statistics.median(line["peak_pss_bytes"] for line in of) for name, of in lines.items()}
+        for row in compared("fsdp", case, seconds):
+            yield {**row, "peak_pss_bytes": peak["ours"], "peer_peak_pss_bytes": peak[row["peer_name"]]}
+
+
+def markdown(rows, rounds):
+    out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds. The spread is that of the rounds' ratios.", ""]
+    out += ["| case | ours | memory | peer | its time | its memory | times the peer | spread |", "|---" * 8 + "|"]
+    for row in rows:
+        ours = [row["case"], in_words(row["ours"]), f"{row['peak_pss_bytes'] / 2**20:.0f} MiB"]
+        peer = [row["peer_name"], in_words(row["peer"]), f"{row['peer_peak_pss_bytes'] / 2**20:.0f} MiB"]
+        spread = f"{row['least_ratio']:.2f} to {row['most_ratio']:.2f}"
+        ratio = f"{row['ratio']:.2f}"
+        out.append(f"| {' | '.join([*ours, *peer, ratio, spread])} |")
+    return "\n".join(out)
+
+
+def run(arguments, programs, _):
+    """The comparisons, and the table of them."""
+    rows = list(comparisons(measure(programs, arguments)))
+    return rows, markdown(rows, arguments.rounds)
