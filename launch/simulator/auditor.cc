@@ -338,7 +338,10 @@ void Simulation::AuditComplete(const JobState& job) {
   const bool failed_before = absl::c_any_of(generations_, [](const auto& each) {
     return absl::c_any_of(each.second.deaths, [](const auto& one) { return !one.failure.killed; });
   });
-  if (!failed_before && !job.result.ok() && absl::StrContains(job.result.message(), "had done their work")) {
+  const bool failed_waiting = absl::c_any_of(
+      failed_while_waiting_, [&](const std::string& text) { return absl::StrContains(job.result.message(), text); });
+  if (!failed_before && !failed_waiting && !job.result.ok() &&
+      absl::StrContains(job.result.message(), "had done their work")) {
     Violation(absl::StrCat("no rank failed by itself, and the job fails: ", job.result.message()));
   }
 }
