@@ -30,6 +30,7 @@ set(lockstep_all_components
   ddp
   ddp_checkpoint
   elastic
+  fsdp
   tensorboard
   models
   models_exported
@@ -258,6 +259,7 @@ set(lockstep_comm_sources
   comm/store/internal/tcp_store_client.cc
   comm/store/store.cc
   comm/tree_sum/sum_tree.cc
+  comm/tree_sum/tree_scatter.cc
   comm/tree_sum/tree_sum.cc
   comm/watch/internal/arbiter.cc
   comm/watch/internal/connection.cc
@@ -285,6 +287,7 @@ set(lockstep_comm_headers
   comm/reduce_op.h
   comm/store/store.h
   comm/tree_sum/sum_tree.h
+  comm/tree_sum/tree_scatter.h
   comm/tree_sum/tree_sum.h
   comm/watch/watch.h
   comm/work.h
@@ -845,6 +848,25 @@ set(lockstep_elastic_sources
 set(lockstep_elastic_headers elastic/internal/shard.h elastic/sharded_optimizer.h elastic/world.h elastic/wrap.h)
 set(lockstep_elastic_components base base_torch base_logging launch comm checkpoint ddp)
 set(lockstep_elastic_third_party absl torch)
+
+# lockstep::fsdp
+set(lockstep_fsdp_sources
+  fsdp/internal/buffers.cc
+  fsdp/internal/shard_reducer.cc
+  fsdp/internal/sharded_module.cc
+  fsdp/internal/unit_plan.cc
+)
+set(lockstep_fsdp_headers
+  fsdp/fully_sharded.h
+  fsdp/internal/buffers.h
+  fsdp/internal/shard_reducer.h
+  fsdp/internal/sharded_module.h
+  fsdp/internal/unit_plan.h
+  fsdp/no_sync.h
+  fsdp/options.h
+)
+set(lockstep_fsdp_components base base_torch comm ddp)
+set(lockstep_fsdp_third_party absl torch)
 
 # lockstep::tensorboard
 set(lockstep_tensorboard_sources tensorboard/summary_writer.cc)

@@ -42,8 +42,7 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Embedding embedding = register_module("embedding", torch::nn::Embedding(19, 37));
   torch::nn::Linear first = register_module("first", torch::nn::Linear(37, 101));
   torch::nn::Linear frozen = register_module("frozen", torch::nn::Linear(101, 53));
-  torch::nn::Conv2d convolution =
-      register_module("convolution", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 5, 3)));
+  torch::nn::Conv2d convolution = register_module("convolution", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 5, 3)));
   torch::nn::Linear last = register_module("last", torch::nn::Linear(5, 37));
   torch::nn::Linear unused = register_module("unused", torch::nn::Linear(9, 3));
   at::Tensor tied;
@@ -69,7 +68,8 @@ enum class Optimizer { kAdamW, kFusedAdamW, kFusedSgd };
 
 std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(Optimizer kind, const Tensors& parameters) {
   if (kind == Optimizer::kFusedSgd) {
-    return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01).fused(true));
+    return std::make_unique<optim::SGD>(parameters,
+                                        optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01).fused(true));
   }
   return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions(0.01).fused(kind == Optimizer::kFusedAdamW));
 }
@@ -253,13 +253,13 @@ TEST(FullySharded, TheRanksHaveTheParametersInCommon) {
 }
 
 template <typename MakeNetwork>
-std::string WrapError(const Options& first, const Options& second, const MakeNetwork& make, const char* backend = "shm") {
-  return std::string(OnTwoRanks(
-                         [&](comm::ProcessGroup& group) {
-                           return Wrap(make(), &group, group.rank() == 0 ? first : second).status();
-                         },
-                         backend)
-                         .message());
+std::string WrapError(const Options& first, const Options& second, const MakeNetwork& make,
+                      const char* backend = "shm") {
+  return std::string(
+      OnTwoRanks(
+          [&](comm::ProcessGroup& group) { return Wrap(make(), &group, group.rank() == 0 ? first : second).status(); },
+          backend)
+          .message());
 }
 
 TEST(FullyShardedErrors, WrapNamesWhatIsWrong) {
@@ -300,13 +300,14 @@ std::string Mistake(const Options& options,
 }
 
 TEST(FullyShardedErrors, AnOptimizerOfOtherTensorsIsRefused) {
-  EXPECT_THAT(Mistake({},
-                      [](auto& net) {
-                        optim::SGD optimizer(net.parameters());
-                        net(at::ones({50})).backward();
-                        return net.Step(optimizer);
-                      }),
-              HasSubstr("rank 0: fully sharded training: Step: the optimizer has a parameter that is not one of shards()"));
+  EXPECT_THAT(
+      Mistake({},
+              [](auto& net) {
+                optim::SGD optimizer(net.parameters());
+                net(at::ones({50})).backward();
+                return net.Step(optimizer);
+              }),
+      HasSubstr("rank 0: fully sharded training: Step: the optimizer has a parameter that is not one of shards()"));
 }
 
 TEST(FullyShardedErrors, AStepWithoutBackwardIsRefused) {

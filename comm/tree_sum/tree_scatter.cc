@@ -43,9 +43,10 @@ int TreeScatter::LeafOf(int round, int rank) const {
 
 absl::Status TreeScatter::Start(int round, const at::Tensor& leaf, Sum* sum) const {
   if (leaf.numel() != sum->bounds_.back() || leaf.dtype() != sum->result_.dtype() || !leaf.is_contiguous()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rank ", group_->rank(), ": tree_scatter: expected a contiguous leaf of ", sum->bounds_.back(), " elements of ",
-        c10::toString(sum->result_.scalar_type()), ", found ", leaf.numel(), " of ", c10::toString(leaf.scalar_type())));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", group_->rank(), ": tree_scatter: expected a contiguous leaf of ", sum->bounds_.back(),
+                     " elements of ", c10::toString(sum->result_.scalar_type()), ", found ", leaf.numel(), " of ",
+                     c10::toString(leaf.scalar_type())));
   }
   const c10::NoGradGuard no_grad;
   if (round == 0) {

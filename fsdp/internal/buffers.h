@@ -22,7 +22,7 @@ class Buffers {
   // Gives all ranks rank 0's. Every rank must call it.
   absl::Status Broadcast(comm::ProcessGroup& group) const;
 
-  // Of this rank's virtual ranks in a step, the one with number `place` of `count` begins, or ends.
+  // A virtual rank of this rank begins or ends: the one with number `place` of the `count` that it has in a step.
   void BeginVirtualRank(size_t place, size_t count);
   void EndVirtualRank(size_t place, size_t count);
 

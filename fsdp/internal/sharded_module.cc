@@ -45,7 +45,8 @@ absl::Status CheckParameter(const NamedTensor& parameter, Shard shard) {
     return absl::InvalidArgumentError(absl::StrCat(parameter.name, " is the result of an operator, and not a leaf"));
   }
   if (!tensor.is_non_overlapping_and_dense()) {
-    return absl::InvalidArgumentError(absl::StrCat(parameter.name, ": expected a dense tensor, found gaps or overlaps"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(parameter.name, ": expected a dense tensor, found gaps or overlaps"));
   }
   if (shard == Shard::kRows && !tensor.is_contiguous()) {
     return absl::InvalidArgumentError(absl::StrCat(parameter.name, ": Shard::kRows needs contiguous parameters"));
@@ -132,8 +133,7 @@ absl::Status ShardedModule::Move(const std::vector<NamedTensor>& frozen, std::ve
   constexpr int64_t kLine = 64;
   const auto round_up = [](int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; };
   int64_t bytes = kLine;
-  for (const ShardedUnit& unit : units)
-    bytes += round_up(unit.layout.numel * unit.parameters[0].tensor.element_size());
+  for (const ShardedUnit& unit : units) bytes += round_up(unit.layout.numel * unit.parameters[0].tensor.element_size());
   for (const NamedTensor& parameter : frozen) bytes += round_up(static_cast<int64_t>(parameter.tensor.nbytes()));
   if (group_->size() == 1) {
     memory_ = at::empty({bytes}, at::kByte);
@@ -268,9 +268,9 @@ void ShardedModule::BeginVirtualRank(size_t place) {
 void ShardedModule::EndVirtualRank(size_t place) {
   if (!Virtual()) return;
   if (reducer_->reduced() != static_cast<int>(place) + 1) {
-    ThrowIfError(absl::FailedPreconditionError(
-        absl::StrCat(Who(), ": virtual rank ", virtual_ranks_[place], " has run ",
-                     reducer_->reduced() - static_cast<int>(place), " backward passes, expected 1")));
+    ThrowIfError(absl::FailedPreconditionError(absl::StrCat(Who(), ": virtual rank ", virtual_ranks_[place],
+                                                            " has run ", reducer_->reduced() - static_cast<int>(place),
+                                                            " backward passes, expected 1")));
   }
   buffers_->EndVirtualRank(place, virtual_ranks_.size());
   const int next = static_cast<int>(place) + 1;

@@ -123,7 +123,9 @@ class FsdpPeerTest(unittest.TestCase):
             "inputs": [[draw() for _ in range(STEPS * micro_steps)] for _ in range(RANKS)],
         }
         torch.save(training, training_file)
-        outputs = {side: f"{self.folder}/{name}_{optimizer}_{micro_steps}_{side}.pt" for side in ("python", "cpp0", "cpp1")}
+        outputs = {
+            side: f"{self.folder}/{name}_{optimizer}_{micro_steps}_{side}.pt" for side in ("python", "cpp0", "cpp1")
+        }
 
         def start_python(rank):
             arguments = (training, net, units, rank, f"{outputs['python']}.meeting", outputs["python"])
@@ -133,7 +135,9 @@ class FsdpPeerTest(unittest.TestCase):
 
         self.run_ranks(start_python)
         meeting = f"file://{outputs['cpp0']}.meeting"
-        command = [[PROGRAM, training_file, outputs[f"cpp{rank}"], meeting, str(rank), str(RANKS)] for rank in range(RANKS)]
+        command = [
+            [PROGRAM, training_file, outputs[f"cpp{rank}"], meeting, str(rank), str(RANKS)] for rank in range(RANKS)
+        ]
         ranks = [subprocess.Popen(words) for words in command]
         self.assertEqual([rank.wait(PATIENCE) for rank in ranks], [0] * RANKS)
         expected = torch.load(outputs["python"])

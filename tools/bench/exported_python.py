@@ -46,7 +46,9 @@ CASES = {
 
 
 def train(net, inputs, classes, steps):
-    targets = torch.randint(classes, inputs.shape[:1] if inputs.dim() != 2 or inputs.is_floating_point() else inputs.shape)
+    targets = torch.randint(
+        classes, inputs.shape[:1] if inputs.dim() != 2 or inputs.is_floating_point() else inputs.shape
+    )
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
     seconds = []
     for _ in range(2 + steps):

@@ -30,9 +30,11 @@
 #include "nlohmann/json.hpp"
 #include "peak_pss.h"
 
-DEFINE_string(case, "gpt_10m/512", "mlp_784_2048_2048_10/b64, gpt_10m/512 or gpt_124m/128: samples or tokens of a rank");
+DEFINE_string(case, "gpt_10m/512",
+              "mlp_784_2048_2048_10/b64, gpt_10m/512 or gpt_124m/128: samples or tokens of a rank");
 DEFINE_string(mode, "fsdp", "fsdp, ddp, or ddp_zero1, which shards the optimizer's state");
-DEFINE_int32(steps, 10, "steps after the two first, which are not timed; the figure is their median on the slowest rank");
+DEFINE_int32(steps, 10,
+             "steps after the two first, which are not timed; the figure is their median on the slowest rank");
 
 namespace lockstep {
 namespace {

@@ -46,6 +46,7 @@ COMPONENTS = {
     "ddp": ["//ddp/..."],
     "ddp_checkpoint": ["//ddp:bucket_layout_value", "//ddp/amp:grad_scaler_value", "//ddp/hooks:power_sgd_value"],
     "elastic": ["//elastic/..."],
+    "fsdp": ["//fsdp/..."],
     "dp": ["//dp/..."],
     "data": ["//data/..."],
     "data_images": ["//data:image_decoder", "//data:image_dataset", "//data:libjpeg"],
