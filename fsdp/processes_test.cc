@@ -1,12 +1,14 @@
-// Fully sharded training with dropout has DistributedDataParallel's bits on any number of ranks, which are processes.
+// Fully sharded training on ranks that are processes: dropout, and the death of a rank.
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -89,6 +91,30 @@ TEST(FullyShardedProcesses, DropOutTheSameNumbersAsDistributedDataParallelOnAnyN
   const std::string expected = DigestOn(1, TrainReplicated);
   ASSERT_EQ(expected.rfind("digest ", 0), 0) << expected;
   for (const int ranks : {1, 2, 3, 5}) EXPECT_EQ(DigestOn(ranks, TrainSharded), expected) << ranks << " ranks";
+}
+
+// Rank 1 ends in its third step; rank 0 says what it learns of it.
+int DieInAStep(const comm::InitOptions& init, const Process::Say& say) {
+  const auto group = comm::InitProcessGroup(init);
+  auto net = *Wrap(ddp::testing::DropoutNet(6, 16, 2), group->get(), {});
+  optim::AdamW optimizer(net.shards(), 0.01);
+  int steps = 0;
+  const absl::Status status = Train(net, [&] {
+    if (++steps == 3 && (*group)->rank() == 1) _exit(7);
+    return net.Step(optimizer);
+  });
+  say(absl::StrCat("step ", steps, ": ", status.message()));
+  return 0;
+}
+
+TEST(FullyShardedProcesses, TheDeathOfARankIsAnErrorOfTheOthers) {
+  comm::InitOptions options;
+  options.timeout = absl::Minutes(5);
+  RankProcesses processes(2, options, DieInAStep);
+  const std::optional<Process::Line> line = processes[0].AwaitLine("", absl::Seconds(30));
+  ASSERT_TRUE(line);
+  EXPECT_THAT(line->text, ::testing::HasSubstr("step 3: "));
+  EXPECT_THAT(line->text, ::testing::HasSubstr("rank 1"));
 }
 
 }  // namespace
