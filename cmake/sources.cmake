@@ -852,6 +852,7 @@ set(lockstep_elastic_third_party absl torch)
 # lockstep::fsdp
 set(lockstep_fsdp_sources
   fsdp/internal/buffers.cc
+  fsdp/internal/gradient_norms.cc
   fsdp/internal/shard_reducer.cc
   fsdp/internal/sharded_module.cc
   fsdp/internal/unit_plan.cc
@@ -859,6 +860,7 @@ set(lockstep_fsdp_sources
 set(lockstep_fsdp_headers
   fsdp/fully_sharded.h
   fsdp/internal/buffers.h
+  fsdp/internal/gradient_norms.h
   fsdp/internal/shard_reducer.h
   fsdp/internal/sharded_module.h
   fsdp/internal/unit_plan.h

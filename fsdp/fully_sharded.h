@@ -109,6 +109,15 @@ class FullyShardedDataParallel {
   // `step` steps this rank's shards, whose gradients are there, for example by a GradScaler.
   absl::Status Step(const std::function<void()>& step) { return module_->Step(step); }
 
+  // Between backward and Step(): scales the gradients by min(1, max_norm / (norm + 1e-6)), where `norm` is that of all
+  // parameters' gradients as one vector, and returns it. Every rank must call it. The norm and the gradients have the
+  // bits of ddp::ClipGradNorm(), and so of Python's clip_grad_norm_, on any number of ranks, if all parameters have one
+  // dtype. With an infinite norm the gradients become zero or NaN. InvalidArgument: an argument is negative or NaN.
+  // FailedPrecondition: no backward has ended.
+  absl::StatusOr<double> ClipGradNorm(double max_norm, double norm_type = 2) {
+    return module_->ClipGradNorm(max_norm, norm_type);
+  }
+
   // With Options::virtual_ranks = V: the virtual ranks that this rank trains for in step number `step`: r, r + W,
   // r + 2 W, ... of rank r of W. A step then leaves the same bits on any number of ranks from 1 to V: with
   // Shard::kElements the bits of DistributedDataParallel with as many virtual ranks. Generators are seeded as there.

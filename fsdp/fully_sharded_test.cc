@@ -12,6 +12,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/testing/init_ranks.h"
+#include "lockstep/ddp/clip_grad_norm.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/no_sync.h"
 #include "lockstep/fsdp/no_sync.h"
@@ -66,6 +67,9 @@ at::Tensor Tokens(int step, int virtual_rank) {
 
 enum class Optimizer { kAdamW, kFusedAdamW, kFusedSgd };
 
+// Smaller than most norms, so that it changes the gradients.
+constexpr double kMaxNorm = 0.01;
+
 std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(Optimizer kind, const Tensors& parameters) {
   if (kind == Optimizer::kFusedSgd) {
     return std::make_unique<optim::SGD>(parameters,
@@ -102,6 +106,9 @@ absl::StatusOr<Tensors> TrainDdp(comm::ProcessGroup& group, Optimizer kind) {
   for (int step = 0; step < kSteps; ++step) {
     optimizer->zero_grad();
     for (const int v : net.VirtualRanks(step)) net(Tokens(step, v)).square().mean().backward();
+    if (kind == Optimizer::kFusedSgd) {
+      LOCKSTEP_RETURN_IF_ERROR(ddp::ClipGradNorm(group, net.parameters(), kMaxNorm).status());
+    }
     optimizer->step();
   }
   return Copies(net.parameters());
@@ -113,6 +120,10 @@ absl::StatusOr<Tensors> TrainFsdp(comm::ProcessGroup& group, Optimizer kind, Opt
   const auto optimizer = MakeOptimizer(kind, net.shards());
   for (int step = 0; step < kSteps; ++step) {
     for (const int v : net.VirtualRanks(step)) net(Tokens(step, v)).square().mean().backward();
+    if (kind == Optimizer::kFusedSgd) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const double norm, net.ClipGradNorm(kMaxNorm));
+      EXPECT_GT(norm, kMaxNorm);
+    }
     LOCKSTEP_RETURN_IF_ERROR(net.Step(*optimizer));
   }
   return Copies(net.parameters());
@@ -312,7 +323,14 @@ TEST(FullyShardedErrors, AnOptimizerOfOtherTensorsIsRefused) {
 
 TEST(FullyShardedErrors, AStepWithoutBackwardIsRefused) {
   EXPECT_THAT(Mistake({}, [](auto& net) { return net.Step([] {}); }),
-              HasSubstr("Step: no backward has ended since the last step"));
+              HasSubstr("no backward has ended since the last step"));
+}
+
+TEST(FullyShardedErrors, ANormMustNotBeNegativeAndNeedsGradients) {
+  EXPECT_THAT(Mistake({}, [](auto& net) { return net.ClipGradNorm(-1).status(); }),
+              HasSubstr("expected a max_norm and a norm_type of at least 0, found -1 and 2"));
+  EXPECT_THAT(Mistake({}, [](auto& net) { return net.ClipGradNorm(1).status(); }),
+              HasSubstr("no backward has ended since the last step"));
 }
 
 TEST(FullyShardedErrors, AnErrorOfTheOptimizerFailsTheGroup) {

@@ -42,7 +42,10 @@ std::vector<absl::Status> InitRanks(const InitOptions& options, int world_size,
     });
   }
   for (std::thread& thread : threads) thread.join();
-  groups.clear();
+  // At the same time, as processes end, since a group may wait for the others' part in its last calls.
+  std::vector<std::thread> ends;
+  for (std::unique_ptr<ProcessGroup>& group : groups) ends.emplace_back([&group] { group.reset(); });
+  for (std::thread& end : ends) end.join();
   unlink(path.c_str());
   return results;
 }

@@ -43,6 +43,9 @@ class ShardReducer {
   int rounds() const { return scatter_.rounds(); }
   int LeafOf(int round) const { return scatter_.LeafOf(round, group_->rank()); }
 
+  size_t unit_count() const { return units_.size(); }
+  const ShardedUnit& unit(size_t index) const { return units_[index].sharded; }
+
   // The next backward is this round's.
   void SetRound(int round) { round_ = round; }
   // False: backward only accumulates gradients in the parameters.

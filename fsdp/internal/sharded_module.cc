@@ -1,6 +1,10 @@
 #include "lockstep/fsdp/internal/sharded_module.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -221,32 +225,60 @@ absl::Status ShardedModule::Step(torch::optim::Optimizer& optimizer) {
 }
 
 absl::Status ShardedModule::Step(const std::function<void()>& step) {
-  const int expected = Virtual() ? static_cast<int>(virtual_ranks_.size()) : 1;
-  if (reducer_->running() || reducer_->reduced() < std::max(expected, 1)) {
-    return absl::FailedPreconditionError(absl::StrCat(Who(), ": Step: no backward has ended since the last step"));
-  }
-  absl::Status status = reducer_->Wait();
-  if (status.ok()) status = buffers_->Broadcast(*group_);
+  absl::Status status = PrepareGradients();
+  if (absl::IsFailedPrecondition(status)) return status;
   if (status.ok()) {
-    status = TorchStatus(absl::StrCat(Who(), ": the optimizer's step"), [&] {
-      SetGradients();
-      step();
-    });
+    status = TorchStatus(absl::StrCat(Who(), ": the optimizer's step"), step);
     // The other ranks would wait for this one, whose shards are half stepped.
     if (!status.ok()) group_->Abort(status);
   }
   for (const at::Tensor& shard : shards_) shard.mutable_grad().reset();
   reducer_->Clear();
   virtual_ranks_.clear();
+  prepared_ = false;
   LOCKSTEP_RETURN_IF_ERROR(status);
   return group_->Barrier();  // until all ranks have stepped their shards
 }
 
-void ShardedModule::SetGradients() {
+absl::Status ShardedModule::PrepareGradients() {
+  if (prepared_) return absl::OkStatus();
+  const int expected = Virtual() ? static_cast<int>(virtual_ranks_.size()) : 1;
+  if (reducer_->running() || reducer_->reduced() < std::max(expected, 1)) {
+    return absl::FailedPreconditionError(absl::StrCat(Who(), ": no backward has ended since the last step"));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->Wait());
+  LOCKSTEP_RETURN_IF_ERROR(buffers_->Broadcast(*group_));
   for (size_t i = 0; i < shards_.size(); ++i) {
     const at::Tensor gradient = reducer_->GradientOf(pieces_[i].unit, pieces_[i].piece);
     shards_[i].mutable_grad() = gradient.defined() ? gradient.view(shards_[i].sizes()) : gradient;
   }
+  prepared_ = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> ShardedModule::ClipGradNorm(double max_norm, double norm_type) {
+  if (!(norm_type >= 0) || !(max_norm >= 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Who(), ": ClipGradNorm: expected a max_norm and a norm_type of at least 0, found ", max_norm,
+                     " and ", norm_type));
+  }
+  absl::StatusOr<double> norm;
+  const absl::Status thrown =
+      TorchStatus(absl::StrCat(Who(), ": ClipGradNorm"), [&] { norm = Clip(max_norm, norm_type); });
+  return thrown.ok() ? norm : thrown;
+}
+
+absl::StatusOr<double> ShardedModule::Clip(double max_norm, double norm_type) {
+  LOCKSTEP_RETURN_IF_ERROR(PrepareGradients());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<at::Tensor> norms, norms_.Compute(*reducer_, parameters_, norm_type));
+  const c10::NoGradGuard no_grad;
+  const at::Tensor norm = norms.empty() ? at::zeros({}) : at::linalg_vector_norm(at::stack(norms), norm_type);
+  // Python divides a number by a tensor as reciprocal times number.
+  const at::Tensor factor = (norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
+  for (const at::Tensor& shard : shards_) {
+    if (shard.grad().defined()) shard.mutable_grad().mul_(factor);
+  }
+  return norm.item<double>();
 }
 
 void ShardedModule::BeginVirtualStep(int64_t step) {

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/fsdp/internal/buffers.h"
+#include "lockstep/fsdp/internal/gradient_norms.h"
 #include "lockstep/fsdp/internal/shard_reducer.h"
 #include "lockstep/fsdp/internal/unit_plan.h"
 #include "lockstep/fsdp/options.h"
@@ -45,6 +46,8 @@ class ShardedModule {
   absl::Status Step(torch::optim::Optimizer& optimizer);
   absl::Status Step(const std::function<void()>& step);
 
+  absl::StatusOr<double> ClipGradNorm(double max_norm, double norm_type);
+
   // For the loop over virtual ranks, in this order. Without Options::virtual_ranks a rank is its only virtual rank.
   // They throw StatusError.
   void BeginVirtualStep(int64_t step);
@@ -59,11 +62,13 @@ class ShardedModule {
     Piece piece;
   };
 
-  ShardedModule(comm::ProcessGroup* group, const Options& options) : group_(group), options_(options) {}
+  ShardedModule(comm::ProcessGroup* group, const Options& options) : group_(group), options_(options), norms_(group) {}
   absl::Status Build(const torch::nn::Module& module);
   absl::Status Move(const std::vector<NamedTensor>& frozen, std::vector<ShardedUnit>& units);
   void AddShards(const std::vector<ShardedUnit>& units, const std::vector<at::Tensor>& memory);
-  void SetGradients();
+  // Waits for the sums and gives them to the shards. Further calls in a step do nothing.
+  absl::Status PrepareGradients();
+  absl::StatusOr<double> Clip(double max_norm, double norm_type);
   bool Virtual() const { return options_.virtual_ranks > 0; }
   std::string Who() const;
 
@@ -75,6 +80,8 @@ class ShardedModule {
   std::vector<OwnedPiece> pieces_;  // of `shards_`
   std::optional<Buffers> buffers_;
   std::unique_ptr<ShardReducer> reducer_;
+  GradientNorms norms_;
+  bool prepared_ = false;  // PrepareGradients() is done in this step
   int64_t step_ = 0;
   std::vector<int> virtual_ranks_;  // of this step
   absl::Status left_early_;         // the loop over the last step's virtual ranks

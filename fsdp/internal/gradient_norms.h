@@ -1,0 +1,46 @@
+// The norms of whole gradients, of which each rank has a part.
+
+#ifndef LOCKSTEP_FSDP_INTERNAL_GRADIENT_NORMS_H_
+#define LOCKSTEP_FSDP_INTERNAL_GRADIENT_NORMS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/shard_reducer.h"
+
+namespace lockstep::fsdp::internal {
+
+// Computes norms with the bits of a whole gradient's on one rank, for any number of ranks. The gradients of one unit at a
+// time come together in memory that the ranks have in common, and each parameter's norm is computed by the rank that
+// owns its first element.
+class GradientNorms {
+ public:
+  // `group` is borrowed.
+  explicit GradientNorms(comm::ProcessGroup* group) : group_(group) {}
+
+  // Returns the norm of order `norm_type` of each of `parameters` that has a gradient, in their order, as tensors without
+  // dimensions. Call it after ShardReducer::Wait(), on every rank. Allocates the common memory in the first call.
+  absl::StatusOr<std::vector<at::Tensor>> Compute(const ShardReducer& reducer,
+                                                  const std::vector<at::Tensor>& parameters, double norm_type);
+
+ private:
+  // Of one parameter: the norm, on the rank that owns its first element, and else 0; and 1 if there is a gradient.
+  struct Own {
+    double norm = 0, has_gradient = 0;
+  };
+
+  absl::Status Allocate(const ShardReducer& reducer);
+  absl::Status ComputeUnit(const ShardReducer& reducer, size_t unit, double norm_type, std::vector<Own>& own) const;
+
+  comm::ProcessGroup* const group_;
+  at::Tensor memory_;  // bytes, for the largest unit
+};
+
+}  // namespace lockstep::fsdp::internal
+
+#endif  // LOCKSTEP_FSDP_INTERNAL_GRADIENT_NORMS_H_
