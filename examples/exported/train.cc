@@ -14,11 +14,11 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
-#include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/safetensors/model.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/examples/exported/rows.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/frame.h"
 #include "lockstep/models/exported/exported_module.h"
@@ -79,55 +79,14 @@ class LossModuleImpl : public torch::nn::Module {
 };
 TORCH_MODULE(LossModule);
 
-// Rows of the inputs and the targets. The targets may be undefined.
-struct Data {
-  std::vector<at::Tensor> inputs;
-  at::Tensor targets;
-
-  int64_t size() const { return inputs[0].dim() == 0 ? 0 : inputs[0].size(0); }
-  Data Rows(const at::Tensor& indices) const {
-    Data rows;
-    for (const at::Tensor& input : inputs) rows.inputs.push_back(input.index_select(0, indices));
-    if (targets.defined()) rows.targets = targets.index_select(0, indices);
-    return rows;
-  }
-};
-
-absl::Status CheckRows(const at::Tensor& tensor, const Data& data) {
-  if (tensor.dim() > 0 && tensor.size(0) == data.size() && data.size() > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("expected as many rows in each tensor, found the shape [",
-                                                 absl::StrJoin(tensor.sizes(), ", "), "] beside [",
-                                                 absl::StrJoin(data.inputs[0].sizes(), ", "), "]"));
-}
-
-absl::StatusOr<Data> ReadFile(const std::string& path) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Value file, checkpoint::Load(path, {.map_location = "cpu"}));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto inputs, checkpoint::GetItems(file, "inputs"));
-  if (inputs.empty()) return absl::InvalidArgumentError("[\"inputs\"]: expected tensors, found none");
-  Data data;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    LOCKSTEP_ASSIGN_OR_RETURN(at::Tensor input, checkpoint::GetTensor(file, {"inputs", static_cast<int64_t>(i)}));
-    data.inputs.push_back(std::move(input));
-    LOCKSTEP_RETURN_IF_ERROR(CheckRows(data.inputs[i], data));
-  }
-  if (FLAGS_loss == "output") return data;
-  LOCKSTEP_ASSIGN_OR_RETURN(data.targets, checkpoint::GetTensor(file, "targets"));
-  LOCKSTEP_RETURN_IF_ERROR(CheckRows(data.targets, data));
-  return data;
-}
-
-absl::StatusOr<Data> ReadData() {
-  if (!FLAGS_data.empty()) {
-    absl::StatusOr<Data> data = ReadFile(FLAGS_data);
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(data.status(), FLAGS_data));
-    return data;
-  }
+absl::StatusOr<Rows> ReadData() {
+  if (!FLAGS_data.empty()) return ReadRows(FLAGS_data, /*with_targets=*/FLAGS_loss != "output");
   using data::FashionMnist;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto train, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTrain));
   std::vector<int64_t> used(std::min(train.size(), FLAGS_batch * FLAGS_steps));
   std::iota(used.begin(), used.end(), 0);
   const data::Example examples = train.Batch(used);
-  return Data{{examples.data}, examples.target};
+  return Rows{{examples.data}, examples.target};
 }
 
 std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const std::vector<at::Tensor>& parameters) {
@@ -151,7 +110,7 @@ absl::Status SaveAll(const ExportedModule& net, const at::Tensor& losses) {
 absl::Status Train(comm::ProcessGroup& group) {
   const int rank = group.rank(), ranks = group.size();
   LOCKSTEP_RETURN_IF_ERROR(CheckMultiple("batch", FLAGS_batch, ranks));
-  LOCKSTEP_ASSIGN_OR_RETURN(const Data data, ReadData());
+  LOCKSTEP_ASSIGN_OR_RETURN(const Rows data, ReadData());
   LOCKSTEP_ASSIGN_OR_RETURN(ExportedModule net, models::exported::Load(FLAGS_program));
   ddp::Options options;
   options.find_unused_parameters = FLAGS_find_unused_parameters || ranks == 1;
@@ -163,8 +122,7 @@ absl::Status Train(comm::ProcessGroup& group) {
   const int64_t share = FLAGS_batch / ranks;
   const at::Tensor losses = torch::zeros({FLAGS_steps}, torch::kDouble);
   for (int64_t step = 0; step < FLAGS_steps; ++step) {
-    const int64_t first = step * FLAGS_batch + rank * share;
-    const Data rows = data.Rows(torch::arange(first, first + share).remainder(data.size()));
+    const Rows rows = data.Part(step * FLAGS_batch + rank * share, share);
     optimizer->zero_grad();
     const at::Tensor loss = ddp(rows.inputs, rows.targets);
     loss.backward();  // averages the gradients over the ranks
