@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// A torch::nn::Module derives from this too if some of its own buffers are like Python's
+// A torch::nn::Module derives from this too if it has buffers that Python makes by
 // register_buffer(name, tensor, persistent=False). checkpoint::StateDict() and LoadStateDict() then pass over them. DDP
 // broadcasts them like other buffers.
 class NonPersistentBuffers {

@@ -21,8 +21,8 @@ std::string Shape(const at::Tensor& tensor) { return absl::StrCat("[", absl::Str
 absl::Status CheckRows(const at::Tensor& tensor, const at::Tensor& first) {
   if (tensor.dim() > 0 && first.dim() > 0 && first.size(0) > 0 && tensor.size(0) == first.size(0))
     return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("expected tensors with equally many rows, found the shapes ",
-                                                 Shape(first), " and ", Shape(tensor)));
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected tensors with equally many rows, found the shapes ", Shape(first), " and ", Shape(tensor)));
 }
 
 absl::StatusOr<Rows> RowsOf(const Value& file, bool with_targets) {

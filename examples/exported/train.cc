@@ -29,7 +29,8 @@
 DEFINE_int32(nproc_per_node, 1, "Ranks to start. If a launcher has started this program, the launcher decides.");
 DEFINE_string(backend, "gloo", "The ranks' backend. Sums of gloo have the bits of Python's; auto is faster.");
 DEFINE_string(program, "", "The file of torch.export.save to train. Empty: a small ResNet for Fashion-MNIST.");
-DEFINE_string(data, "", "A file of torch.save: {\"inputs\": [tensor, ...], \"targets\": tensor}. Empty: Fashion-MNIST.");
+DEFINE_string(data, "",
+              "A file of torch.save: {\"inputs\": [tensor, ...], \"targets\": tensor}. Empty: Fashion-MNIST.");
 DEFINE_string(data_dir, lockstep::data::FashionMnist::kDebianDirectory, "The folder of Fashion-MNIST's files.");
 DEFINE_int64(batch, 64, "Rows per step, over all ranks.");
 DEFINE_int64(steps, 100, "The number of steps.");
@@ -142,7 +143,7 @@ absl::Status Train(comm::ProcessGroup& group) {
 // `bazel run` starts the program in another folder than the user's.
 void MakeAbsolute(std::string& path) {
   const char* folder = getenv("BUILD_WORKING_DIRECTORY");
-  if (folder != nullptr && !path.empty() && path[0] != '/') path = absl::StrCat(folder, "/", path);
+  if (folder && !path.empty() && path[0] != '/') path = absl::StrCat(folder, "/", path);
 }
 
 absl::Status Run() {

@@ -24,7 +24,11 @@ OPTIMIZERS = {
     "sgd": (0.05, lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9)),
     "adamw": (0.002, lambda parameters: torch.optim.AdamW(parameters, lr=0.002)),
 }
-LOSSES = {"cross_entropy": nn.functional.cross_entropy, "mse": nn.functional.mse_loss, "output": lambda output, _: output}
+LOSSES = {
+    "cross_entropy": nn.functional.cross_entropy,
+    "mse": nn.functional.mse_loss,
+    "output": lambda output, _: output,
+}
 
 
 def load_script(path):
@@ -66,7 +70,12 @@ def cases():
     resnet = load_script(RESNET)
     return {
         "resnet": (resnet.ResNet, "cross_entropy", [torch.rand(ROWS, 1, 28, 28)], torch.randint(10, (ROWS,))),
-        "tokens": (Tokens, "cross_entropy", [torch.randint(40, (ROWS, 6)), torch.rand(ROWS, 1, 1)], torch.randint(40, (ROWS,))),
+        "tokens": (
+            Tokens,
+            "cross_entropy",
+            [torch.randint(40, (ROWS, 6)), torch.rand(ROWS, 1, 1)],
+            torch.randint(40, (ROWS,)),
+        ),
         "autoencoder": (Autoencoder, "output", [torch.rand(ROWS, 8)], torch.zeros(ROWS)),
         "regression": (lambda: nn.Linear(8, 3), "mse", [torch.rand(ROWS, 8)], torch.rand(ROWS, 3)),
     }
@@ -139,8 +148,17 @@ class Exported(unittest.TestCase):
             for process in processes:
                 process.join()
             self.assertEqual([process.exitcode for process in processes], [0] * ranks)
-            files = [f"--program={folder}/net.pt2", f"--data={folder}/data.pt", f"--weights={folder}/trained.safetensors"]
-            flags = [f"--batch={BATCH}", f"--steps={STEPS}", f"--optimizer={optimizer}", f"--lr={OPTIMIZERS[optimizer][0]}"]
+            files = [
+                f"--program={folder}/net.pt2",
+                f"--data={folder}/data.pt",
+                f"--weights={folder}/trained.safetensors",
+            ]
+            flags = [
+                f"--batch={BATCH}",
+                f"--steps={STEPS}",
+                f"--optimizer={optimizer}",
+                f"--lr={OPTIMIZERS[optimizer][0]}",
+            ]
             losses, trained = self.train(folder, *files, *flags, f"--loss={loss}", f"--nproc_per_node={ranks}")
             expected = torch.load(f"{folder}/python.pt", weights_only=True)
             self.assertEqual(losses, [float(f"{loss:.9g}") for loss in expected["losses"]])

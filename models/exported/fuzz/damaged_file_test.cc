@@ -63,15 +63,14 @@ std::string Archive(const Records& records) {
   return bytes;
 }
 
-// What a program computes from fixed inputs, and its state afterwards.
+// Returns the outputs of a program for fixed inputs, and its state afterwards.
 std::vector<at::Tensor> Results(ExportedModule module) {
   const at::Tensor x = at::arange(12, at::kFloat).view({4, 3}).div(10);
   c10::Dict<std::string, at::Tensor> parts;
   parts.insert("left", x.neg());
   const c10::IValue output = module->Call({x, parts}, {{"shift", at::ones({3})}});
   const auto dict = output.toGenericDict();
-  std::vector<at::Tensor> results = {dict.at("out").toTensor(),
-                                     dict.at("pair").toTupleRef().elements()[0].toTensor()};
+  std::vector<at::Tensor> results = {dict.at("out").toTensor(), dict.at("pair").toTupleRef().elements()[0].toTensor()};
   const Value state_dict = checkpoint::StateDict(*module);
   for (const auto& [name, tensor] : state_dict.entries()) results.push_back(tensor.tensor());
   return results;

@@ -60,7 +60,8 @@ std::string OtherType(Random& random, const std::vector<Part>& parts) {
 }
 
 std::string Missing(Random& random, const std::vector<Part>& parts) {
-  const auto part = DrawPart(random, parts, [](const Part& each) { return each.value->is_object() && !each.value->empty(); });
+  const auto part =
+      DrawPart(random, parts, [](const Part& each) { return each.value->is_object() && !each.value->empty(); });
   if (!part) return {};
   auto item = part->value->begin();
   for (size_t skipped = Draw(random, part->value->size()); skipped > 0; --skipped) ++item;
@@ -80,7 +81,7 @@ std::string Repeated(Random& random, const std::vector<Part>& parts) {
   return absl::StrCat("a repeated item at ", part->path);
 }
 
-// Of a tensor's description. Other numbers are arguments of operators, which another number makes another program.
+// In a tensor's description. Other numbers are arguments of operators, and make another program.
 std::string HostileSize(Random& random, const std::vector<Part>& parts) {
   const auto part = DrawPart(random, parts, [](const Part& each) {
     return each.value->is_number_integer() &&
@@ -89,8 +90,9 @@ std::string HostileSize(Random& random, const std::vector<Part>& parts) {
   });
   if (!part) return {};
   using Limits = std::numeric_limits<int64_t>;
-  const Json sizes[] = {-1, Limits::min(), Limits::max(), int64_t{1} << 40, int64_t{1} << 62,
-                        std::numeric_limits<uint64_t>::max(), 1e300};
+  const Json sizes[] = {
+      -1,   Limits::min(), Limits::max(), int64_t{1} << 40, int64_t{1} << 62, std::numeric_limits<uint64_t>::max(),
+      1e300};
   *part->value = sizes[Draw(random, std::size(sizes))];
   return absl::StrCat("a hostile size at ", part->path);
 }
@@ -98,9 +100,14 @@ std::string HostileSize(Random& random, const std::vector<Part>& parts) {
 std::string UnknownOperator(Random& random, const std::vector<Part>& parts) {
   const auto part = DrawPart(random, parts, [](const Part& each) { return each.key() == "target"; });
   if (!part) return {};
-  const char* const targets[] = {"torch.ops.aten.no_such_operator.default", "torch.ops.aten.linear.no_such_overload",
-                                 "torch.ops.higher_order.no_such_operator", "torch.ops.aten.linear", "os.system",
-                                 "_operator.no_such_function", "torch.ops...", ""};
+  const char* const targets[] = {"torch.ops.aten.no_such_operator.default",
+                                 "torch.ops.aten.linear.no_such_overload",
+                                 "torch.ops.higher_order.no_such_operator",
+                                 "torch.ops.aten.linear",
+                                 "os.system",
+                                 "_operator.no_such_function",
+                                 "torch.ops...",
+                                 ""};
   *part->value = targets[Draw(random, std::size(targets))];
   return absl::StrCat("an unknown operator at ", part->path);
 }

@@ -20,7 +20,9 @@ class UNet(nn.Module):
     @staticmethod
     def _convolutions(inputs, outputs):
         layers = [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
-        return nn.Sequential(*layers, nn.Conv2d(outputs, outputs, 3, padding=1), nn.GroupNorm(4, outputs), nn.SiLU(inplace=True))
+        return nn.Sequential(
+            *layers, nn.Conv2d(outputs, outputs, 3, padding=1), nn.GroupNorm(4, outputs), nn.SiLU(inplace=True)
+        )
 
     def forward(self, images):
         first = self.down1(images)
@@ -70,7 +72,9 @@ class GraphNet(nn.Module):
 
 
 def graph():
-    return Program(GraphNet(), [torch.randn(ROWS, 6, 8), torch.randint(6, (ROWS, 2, 20))], torch.randint(CLASSES, (ROWS,)))
+    return Program(
+        GraphNet(), [torch.randn(ROWS, 6, 8), torch.randint(6, (ROWS, 2, 20))], torch.randint(CLASSES, (ROWS,))
+    )
 
 
 class Autoencoder(nn.Module):
@@ -176,7 +180,11 @@ PROGRAMS = {
     "plain/transformer": transformer,
     "plain/average": lambda: vectors(Average()),
     "plain/cond": lambda: vectors(Branch()),
-    "plain/embedding_bag": lambda: Program(Bag(), [torch.randint(TOKENS, (ROWS, LENGTH))], torch.randint(CLASSES, (ROWS,))),
+    "plain/embedding_bag": lambda: Program(
+        Bag(), [torch.randint(TOKENS, (ROWS, LENGTH))], torch.randint(CLASSES, (ROWS,))
+    ),
     "plain/autocast": lambda: Program(MixedPrecision(), [torch.randn(ROWS, 4, 8)], torch.randint(CLASSES, (ROWS,))),
-    "plain/mlp": lambda: image_program(nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.GELU(), nn.Linear(32, CLASSES)), 8),
+    "plain/mlp": lambda: image_program(
+        nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.GELU(), nn.Linear(32, CLASSES)), 8
+    ),
 }

@@ -106,7 +106,15 @@ def states(net, inputs, features=HIDDEN):
     return Program(LastState(net), [inputs], torch.randn(shape), "mse")
 
 
-T5 = {"d_model": HIDDEN, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "vocab_size": TOKENS, "decoder_start_token_id": 0}
+T5 = {
+    "d_model": HIDDEN,
+    "d_kv": 16,
+    "d_ff": 64,
+    "num_layers": 2,
+    "num_heads": 2,
+    "vocab_size": TOKENS,
+    "decoder_start_token_id": 0,
+}
 SPEECH = {"d_model": HIDDEN, "num_mel_bins": 16, "max_source_positions": 16, "max_target_positions": 16, "vocab_size": TOKENS,
           "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 64,
           "decoder_ffn_dim": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}  # fmt: skip
@@ -135,7 +143,12 @@ def bart():
 
 
 def segformer():
-    options = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 4], "decoder_hidden_size": 16}
+    options = {
+        "hidden_sizes": [8, 16, 24, 32],
+        "depths": [1, 1, 1, 1],
+        "num_attention_heads": [1, 2, 2, 4],
+        "decoder_hidden_size": 16,
+    }
     net = hf.SegformerForSemanticSegmentation(hf.SegformerConfig(**options, num_labels=CLASSES))
 
     class Scores(Logits):
@@ -156,7 +169,9 @@ class Contrast(nn.Module):
 
 def clip():
     text = {**LAYERS, "vocab_size": TOKENS, "max_position_embeddings": 32, "eos_token_id": 2}
-    config = hf.CLIPConfig(text_config=text, vision_config={**LAYERS, "image_size": 32, "patch_size": 8}, projection_dim=16)
+    config = hf.CLIPConfig(
+        text_config=text, vision_config={**LAYERS, "image_size": 32, "patch_size": 8}, projection_dim=16
+    )
     inputs = [tokens(), torch.rand(ROWS, 3, 32, 32)]
     return Program(Contrast(hf.CLIPModel(config)), inputs, torch.zeros(ROWS), "output")
 

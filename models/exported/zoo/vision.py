@@ -67,7 +67,9 @@ def mixer():
 
 def poolformer():
     pooling = timm.models.metaformer.Pooling
-    net = timm.models.metaformer.MetaFormer(depths=(1, 1, 1, 1), dims=(8, 16, 32, 64), token_mixers=pooling, num_classes=CLASSES)
+    net = timm.models.metaformer.MetaFormer(
+        depths=(1, 1, 1, 1), dims=(8, 16, 32, 64), token_mixers=pooling, num_classes=CLASSES
+    )
     return image_program(net, 64)
 
 
@@ -83,7 +85,11 @@ def densenet():
 
 
 def convnext():
-    blocks = [tv.convnext.CNBlockConfig(8, 16, 1), tv.convnext.CNBlockConfig(16, 32, 2), tv.convnext.CNBlockConfig(32, None, 1)]
+    blocks = [
+        tv.convnext.CNBlockConfig(8, 16, 1),
+        tv.convnext.CNBlockConfig(16, 32, 2),
+        tv.convnext.CNBlockConfig(32, None, 1),
+    ]
     return image_program(tv.ConvNeXt(blocks, stochastic_depth_prob=0.1, num_classes=CLASSES), 32)
 
 
@@ -131,7 +137,9 @@ class Detector(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.backbone = tv.detection.backbone_utils.resnet_fpn_backbone(backbone_name="resnet18", weights=None, trainable_layers=5)
+        self.backbone = tv.detection.backbone_utils.resnet_fpn_backbone(
+            backbone_name="resnet18", weights=None, trainable_layers=5
+        )
         self.head = tv.detection.retinanet.RetinaNetHead(256, 3, CLASSES)
 
     def forward(self, images):
@@ -144,7 +152,11 @@ class Video(nn.Module):
     def __init__(self):
         super().__init__()
         self.net = tv.video.VideoResNet(
-            tv.video.resnet.BasicBlock, [tv.video.resnet.Conv3DSimple] * 4, [1, 1, 1, 1], tv.video.resnet.BasicStem, CLASSES
+            tv.video.resnet.BasicBlock,
+            [tv.video.resnet.Conv3DSimple] * 4,
+            [1, 1, 1, 1],
+            tv.video.resnet.BasicStem,
+            CLASSES,
         )
 
     def forward(self, frames):
@@ -165,7 +177,9 @@ PROGRAMS = {
     "torchvision/lraspp": functools.partial(segmentation, tv.segmentation.lraspp_mobilenet_v3_large),
     "torchvision/deeplab_v3": functools.partial(segmentation, tv.segmentation.deeplabv3_mobilenet_v3_large),
     "torchvision/retinanet": lambda: image_program(Detector(), 64),
-    "torchvision/video_resnet": lambda: Program(Video(), [torch.rand(ROWS, 3, 4, 16, 16)], torch.randint(CLASSES, (ROWS,))),
+    "torchvision/video_resnet": lambda: Program(
+        Video(), [torch.rand(ROWS, 3, 4, 16, 16)], torch.randint(CLASSES, (ROWS,))
+    ),
     "timm/mixer": mixer,
     "timm/poolformer": poolformer,
     **{f"timm/{name}": functools.partial(timm_program, name, *args) for name, args in TIMM.items()},

@@ -35,7 +35,11 @@ OPTIMIZERS = {
     "sgd": (0.01, lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9)),
     "adamw": (0.001, lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr)),
 }
-LOSSES = {"cross_entropy": torch.nn.functional.cross_entropy, "mse": torch.nn.functional.mse_loss, "output": lambda output, _: output}
+LOSSES = {
+    "cross_entropy": torch.nn.functional.cross_entropy,
+    "mse": torch.nn.functional.mse_loss,
+    "output": lambda output, _: output,
+}
 
 
 def chosen(patterns):
