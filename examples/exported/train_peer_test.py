@@ -5,6 +5,7 @@ Python loads the programs that TRAIN saves. Python ranks are forked from this pr
 """
 
 import importlib.util
+import itertools
 import json
 import multiprocessing
 import os
@@ -16,6 +17,7 @@ import unittest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn import functional as F
 
 TRAIN, EXPORT, RESNET, NET = (os.path.abspath(path) for path in sys.argv[1:5])
 FORK = multiprocessing.get_context("fork")
@@ -24,11 +26,7 @@ OPTIMIZERS = {
     "sgd": (0.05, lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9)),
     "adamw": (0.002, lambda parameters: torch.optim.AdamW(parameters, lr=0.002)),
 }
-LOSSES = {
-    "cross_entropy": nn.functional.cross_entropy,
-    "mse": nn.functional.mse_loss,
-    "output": lambda output, _: output,
-}
+LOSSES = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss, "output": lambda output, _: output}
 
 
 def load_script(path):
@@ -63,19 +61,14 @@ class Autoencoder(nn.Module):
 
     def forward(self, x):
         decoded = self.decoder(torch.tanh(self.encoder(x)))
-        return nn.functional.mse_loss(decoded, x), decoded
+        return F.mse_loss(decoded, x), decoded
 
 
 def cases():
-    resnet = load_script(RESNET)
+    resnet, tokens = load_script(RESNET), [torch.randint(40, (ROWS, 6)), torch.rand(ROWS, 1, 1)]
     return {
         "resnet": (resnet.ResNet, "cross_entropy", [torch.rand(ROWS, 1, 28, 28)], torch.randint(10, (ROWS,))),
-        "tokens": (
-            Tokens,
-            "cross_entropy",
-            [torch.randint(40, (ROWS, 6)), torch.rand(ROWS, 1, 1)],
-            torch.randint(40, (ROWS,)),
-        ),
+        "tokens": (Tokens, "cross_entropy", tokens, torch.randint(40, (ROWS,))),
         "autoencoder": (Autoencoder, "output", [torch.rand(ROWS, 8)], torch.zeros(ROWS)),
         "regression": (lambda: nn.Linear(8, 3), "mse", [torch.rand(ROWS, 8)], torch.rand(ROWS, 3)),
     }
@@ -124,8 +117,10 @@ class Exported(unittest.TestCase):
             self.assertEqual(found[name].dtype, value.dtype, name)
             self.assertTrue(torch.equal(bits(found[name]), bits(value)), name)
 
-    def train(self, folder, *flags):
-        command = [TRAIN, *flags, f"--out={folder}/trained.pt2", f"--losses={folder}/losses.json"]
+    def train(self, folder, files, **flags):
+        files = {**files, "out": "trained.pt2", "losses": "losses.json"}
+        flags.update({flag: f"{folder}/{name}" for flag, name in files.items()})
+        command = [TRAIN] + [f"--{flag}={value}" for flag, value in flags.items()]
         result = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(result.returncode, 0, result.stderr)
         with open(f"{folder}/losses.json") as file:
@@ -141,25 +136,16 @@ class Exported(unittest.TestCase):
             exported = torch.export.export(net, tuple(tensor[:5] for tensor in inputs), dynamic_shapes=shapes)
             torch.export.save(exported, f"{folder}/net.pt2")
             torch.save({"inputs": inputs, "targets": targets}, f"{folder}/data.pt")
-            arguments = [(rank, ranks, net, case, optimizer, folder) for rank in range(ranks)]
-            processes = [FORK.Process(target=python_rank, args=of_rank) for of_rank in arguments]
+            shared = (ranks, net, case, optimizer, folder)
+            processes = [FORK.Process(target=python_rank, args=(rank, *shared)) for rank in range(ranks)]
             for process in processes:
                 process.start()
             for process in processes:
                 process.join()
             self.assertEqual([process.exitcode for process in processes], [0] * ranks)
-            files = [
-                f"--program={folder}/net.pt2",
-                f"--data={folder}/data.pt",
-                f"--weights={folder}/trained.safetensors",
-            ]
-            flags = [
-                f"--batch={BATCH}",
-                f"--steps={STEPS}",
-                f"--optimizer={optimizer}",
-                f"--lr={OPTIMIZERS[optimizer][0]}",
-            ]
-            losses, trained = self.train(folder, *files, *flags, f"--loss={loss}", f"--nproc_per_node={ranks}")
+            files = {"program": "net.pt2", "data": "data.pt", "weights": "trained.safetensors"}
+            flags = {"batch": BATCH, "steps": STEPS, "optimizer": optimizer, "lr": OPTIMIZERS[optimizer][0], "loss": loss}
+            losses, trained = self.train(folder, files, nproc_per_node=ranks, **flags)
             expected = torch.load(f"{folder}/python.pt", weights_only=True)
             self.assertEqual(losses, [float(f"{loss:.9g}") for loss in expected["losses"]])
             self.assertLess(losses[-1], losses[0])
@@ -192,26 +178,20 @@ class Exported(unittest.TestCase):
 
     def test_a_newcomers_network_learns_on_two_ranks(self):
         with tempfile.TemporaryDirectory() as folder:
-            files = [f"{folder}/net.pt2", f"{folder}/data.pt"]
-            subprocess.run([sys.executable, EXPORT, *files], check=True, stderr=subprocess.DEVNULL)
-            flags = ["--batch=64", "--steps=80", "--nproc_per_node=2"]
-            losses, trained = self.train(folder, f"--program={files[0]}", f"--data={files[1]}", *flags)
-            data = torch.load(files[1], weights_only=True)
+            files = {"program": "net.pt2", "data": "data.pt"}
+            paths = [f"{folder}/{name}" for name in files.values()]
+            subprocess.run([sys.executable, EXPORT, *paths], check=True, stderr=subprocess.DEVNULL)
+            losses, trained = self.train(folder, files, batch=64, steps=80, nproc_per_node=2)
+            data = torch.load(paths[1], weights_only=True)
             with torch.no_grad():
                 found = trained.module()(data["inputs"][0]).argmax(1)
         self.assertEqual(len(losses), 80)
         self.assertGreater(found.eq(data["targets"]).double().mean().item(), 0.95)
 
 
-def add_test(net, optimizer, ranks):
-    name = f"test_{net}_with_{optimizer}_on_{ranks}_ranks"
-    setattr(Exported, name, lambda self: self.check(net, optimizer, ranks))
-
-
-for net_name in "resnet", "tokens", "autoencoder", "regression":
-    for optimizer_name in OPTIMIZERS:
-        for size in 1, 2, 3:
-            add_test(net_name, optimizer_name, size)
+for chosen in itertools.product(["resnet", "tokens", "autoencoder", "regression"], OPTIMIZERS, [1, 2, 3]):
+    name = "test_{}_with_{}_on_{}_ranks".format(*chosen)
+    setattr(Exported, name, lambda self, chosen=chosen: self.check(*chosen))
 
 if __name__ == "__main__":
     os.environ["OMP_NUM_THREADS"] = "1"
