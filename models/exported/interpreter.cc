@@ -33,10 +33,17 @@ Interpreter::Interpreter(std::shared_ptr<const Program> program, Code code)
   FindAssignments();
 }
 
-// `self.mean = value` is a copy_ to the buffer at the end of the program. If nothing uses the buffer afterwards, the
-// buffer can take new memory, as it does in Python, where the graph may still need the old value.
+// `self.mean = value` is a copy_ to the buffer at the end of the program, or an output after run_decompositions(). If
+// nothing uses the buffer afterwards, the buffer can take new memory, as it does in Python, where the graph may still
+// need the old value.
 void Interpreter::FindAssignments() {
   assigned_.resize(code_.inputs.size(), false);
+  for (const OutputSpec& output : program_->graph->outputs) {
+    if (output.kind != OutputSpec::Kind::kBufferMutation) continue;
+    for (size_t i = 0; i < code_.inputs.size(); ++i) {
+      if (leaves_[i] < 0 && program_->graph->inputs[i].target == output.target) assigned_[i] = true;
+    }
+  }
   for (Instruction& instruction : code_.instructions) {
     if (instruction.node->target != "torch.ops.aten.copy_.default" || instruction.results[0] != -1) continue;
     const Operand &to = instruction.operands[0], &from = instruction.operands[1];
@@ -87,7 +94,11 @@ std::vector<c10::IValue> Interpreter::TakeResults(std::vector<c10::IValue> outpu
       if (of_user && leaves_[j] >= 0 && input.value >= 0 && graph.graph.values[input.value].name == spec.target) {
         leaves[leaves_[j]].toTensor().copy_(outputs[i].toTensor());
       } else if (!of_user && leaves_[j] < 0 && graph.inputs[j].target == spec.target) {
-        program_->tensors[j].copy_(outputs[i].toTensor());
+        if (assigned_[j]) {
+          AssignBuffer(program_->tensors[j], outputs[i].toTensor());
+        } else {
+          program_->tensors[j].copy_(outputs[i].toTensor());
+        }
       }
     }
   }

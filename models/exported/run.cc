@@ -16,14 +16,6 @@ namespace {
 
 using torch::jit::Stack;
 
-// The buffer takes new memory, and with it the version by which graphs notice writes: they may have saved the old one.
-void Assign(const at::Tensor& buffer, const at::Tensor& value) {
-  const c10::NoGradGuard no_grad;
-  const at::Tensor data = at::empty_like(buffer).copy_(value);
-  buffer.set_data(data);
-  torch::autograd::impl::set_version_counter(buffer, torch::autograd::impl::version_counter(data));
-}
-
 void StoreLists(const Instruction& instruction, Stack& stack, Frame& frame) {
   auto list = instruction.lists.begin();
   for (size_t i = 0; i < instruction.results.size(); ++i) {
@@ -59,6 +51,13 @@ void RunOne(const Instruction& instruction, Stack& stack, Frame& frame) {
 
 }  // namespace
 
+void AssignBuffer(const at::Tensor& buffer, const at::Tensor& value) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor data = at::empty_like(buffer).copy_(value);
+  buffer.set_data(data);
+  torch::autograd::impl::set_version_counter(buffer, torch::autograd::impl::version_counter(data));
+}
+
 void Run(const Code& code, Stack& stack) {
   Frame frame(code.slots);
   for (size_t i = 0; i < code.inputs.size(); ++i) {
@@ -73,7 +72,7 @@ void Run(const Code& code, Stack& stack) {
       if (instruction.skip) continue;
       if (instruction.counter.defined()) instruction.counter.add_(1);
       if (instruction.assigned.defined()) {
-        Assign(instruction.assigned, frame[instruction.operands[1].slot].toTensor());
+        AssignBuffer(instruction.assigned, frame[instruction.operands[1].slot].toTensor());
       } else {
         RunOne(instruction, working, frame);
       }

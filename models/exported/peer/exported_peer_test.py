@@ -80,7 +80,7 @@ def python_rank(case, rank, output):
 class Case:
     """A network that Python exported into `folder`, and its batches."""
 
-    def __init__(self, name, optimizer, world_size, folder, evaluate=False, exported_training=True):
+    def __init__(self, name, optimizer, world_size, folder, evaluate=False, exported_training=True, decompose=False):
         self.net = nets.NETS[name]
         self.optimizer, self.world_size, self.folder, self.evaluate = optimizer, world_size, folder, evaluate
         batches = {f"rank{rank}": [self.net.draw(step, rank) for step in range(STEPS)] for rank in range(world_size)}
@@ -90,6 +90,8 @@ class Case:
         sample = batches["rank0"][0]
         shapes = self.net.dynamic_shapes
         program = torch.export.export(net, tuple(sample["inputs"]), sample["named"], dynamic_shapes=shapes)
+        if decompose:
+            program = program.run_decompositions({})  # changes of buffers become outputs
         torch.export.save(program, f"{folder}/net.pt2")
         self.eager = net
         if self.net.eager:
@@ -185,6 +187,9 @@ class Exported(unittest.TestCase):
         required = {name: parameter.requires_grad for name, parameter in original.named_parameters()}
         self.assertEqual({name: value.requires_grad for name, value in program.named_parameters()}, required)
         self.assertEqual(str(program.graph_module.code), str(original.graph_module.code), where)
+
+    def test_averaging_without_changes_in_place_alone(self):
+        self.check("averaging", decompose=True)
 
     def test_mode_evaluation_of_what_was_exported_for_training(self):
         for name in ("dropout", "conv_net", "gpt", "recurrent"):

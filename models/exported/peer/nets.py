@@ -281,12 +281,12 @@ class Net:
 
 
 NETS = {
-    "mlp": Net(mlp, features, (1, 2), ddp={"bucket_cap_mb": 0.004}),
+    "mlp": Net(mlp, features, (1, 2, 3), ddp={"bucket_cap_mb": 0.004}),
     "dynamic": Net(mlp, varied, dynamic_shapes=({0: ROW},)),
     "dropout": Net(dropout, features, (1, 2)),
-    "conv_net": Net(ConvNet, images, (1, 2), ddp={"bucket_cap_mb": 0.004}),
+    "conv_net": Net(ConvNet, images, (1, 2, 3), ddp={"bucket_cap_mb": 0.004}),
     "recurrent": Net(Recurrent, tokens),
-    "gpt": Net(Gpt, tokens, (1, 2), ddp={"bucket_cap_mb": 0.02}),
+    "gpt": Net(Gpt, tokens, (1, 2, 3), ddp={"bucket_cap_mb": 0.02}),
     "structured": Net(Structured, structured),
     "averaging": Net(Averaging, features, (1, 2)),
     "scatter": Net(Scatter, edges),
