@@ -617,7 +617,6 @@ set(lockstep_checkpoint_sources
 set(lockstep_checkpoint_headers
   checkpoint/async_saver.h
   checkpoint/checkpoint.h
-  checkpoint/file/byte_stream.h
   checkpoint/lr_scheduler.h
   checkpoint/map_location.h
   checkpoint/optim/fields.h
@@ -916,24 +915,7 @@ set(lockstep_models_exported_sources
   models/exported/run.cc
   models/exported/structure.cc
 )
-set(lockstep_models_exported_headers
-  models/exported/archive.h
-  models/exported/code.h
-  models/exported/compiler.h
-  models/exported/exported_module.h
-  models/exported/file.h
-  models/exported/graph.h
-  models/exported/input_checks.h
-  models/exported/interpreter.h
-  models/exported/modes.h
-  models/exported/number_functions.h
-  models/exported/operands.h
-  models/exported/payloads.h
-  models/exported/program.h
-  models/exported/regions.h
-  models/exported/run.h
-  models/exported/structure.h
-)
+set(lockstep_models_exported_headers models/exported/exported_module.h models/exported/file.h)
 set(lockstep_models_exported_components base base_torch checkpoint)
 set(lockstep_models_exported_third_party absl nlohmann_json torch)
 

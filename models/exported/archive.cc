@@ -36,7 +36,7 @@ constexpr char kFingerprint[] = ".data/serialization_id";
 
 class ProgramReader {
  public:
-  ProgramReader(const ZipReader& zip, const LoadOptions& options) : zip_(zip), options_(options) {
+  ProgramReader(const ZipReader& zip, const ReadOptions& options) : zip_(zip), options_(options) {
     const std::string& first = zip.records().front().name;
     archive_ = absl::StrCat(first.substr(0, first.find('/')), "/");
   }
@@ -48,6 +48,10 @@ class ProgramReader {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string json, Text(absl::StrCat(kModels, saved.name, kJson)));
     absl::StatusOr<ExportedGraph> graph = ParseProgram(json);
     if (!graph.ok()) return Annotate(graph.status(), absl::StrCat("program \"", saved.name, "\""));
+    if (Find(absl::StrCat(kWeights, saved.name, ".pt"))) {
+      return absl::UnimplementedError(
+          "weights as older versions of PyTorch save them: save it again with PyTorch 2.11");
+    }
     LOCKSTEP_ASSIGN_OR_RETURN(saved.weights, ReadTensors(kWeights, absl::StrCat(saved.name, "_weights_config.json")));
     LOCKSTEP_ASSIGN_OR_RETURN(saved.constants,
                               ReadTensors(kConstants, absl::StrCat(saved.name, "_constants_config.json")));
@@ -237,7 +241,7 @@ class ProgramReader {
   }
 
   const ZipReader& zip_;
-  const LoadOptions& options_;
+  const ReadOptions& options_;
   std::string archive_;
   absl::flat_hash_map<std::string, at::Tensor> tensors_;  // by Python name
   absl::flat_hash_set<std::string> tensor_records_;
@@ -279,7 +283,7 @@ absl::Status WriteTensors(ZipWriter& zip, absl::string_view folder, const std::v
 
 }  // namespace
 
-absl::StatusOr<Program> ReadProgram(const checkpoint::file::ByteSource& source, const LoadOptions& options) {
+absl::StatusOr<Program> ReadProgram(const checkpoint::file::ByteSource& source, const ReadOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(source));
   if (zip.records().empty()) return absl::DataLossError("an archive without records");
   return ProgramReader(zip, options).Read();

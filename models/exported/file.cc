@@ -41,7 +41,7 @@ absl::StatusOr<ExportedModule> Load(absl::string_view path, const LoadOptions& o
     LOCKSTEP_RETURN_IF_ERROR(checkpoint::file::CheckForeignFormat(source));
     LOCKSTEP_ASSIGN_OR_RETURN(const bool safetensors, checkpoint::file::IsSafetensors(source));
     if (safetensors) return absl::InvalidArgumentError("a safetensors file, which has no program");
-    LOCKSTEP_ASSIGN_OR_RETURN(Program program, ReadProgram(source, options));
+    LOCKSTEP_ASSIGN_OR_RETURN(Program program, ReadProgram(source, {options.device, options.program, options.verify}));
     loaded.emplace(std::make_shared<ExportedModuleImpl>(std::make_shared<const Program>(std::move(program))));
     return absl::OkStatus();
   }));

@@ -56,7 +56,7 @@ void Interpreter::FindAssignments() {
   }
 }
 
-c10::IValue Interpreter::Call(std::vector<c10::IValue> inputs, NamedInputs named) {
+c10::IValue Interpreter::Call(std::vector<c10::IValue> inputs, std::vector<std::pair<std::string, c10::IValue>> named) {
   absl::StatusOr<std::vector<c10::IValue>> flat = FlattenInputs(*program_->graph, std::move(inputs), std::move(named));
   ThrowIfError(flat.status());
   ThrowIfError(checks_.Check(*flat));

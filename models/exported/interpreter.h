@@ -9,12 +9,13 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/models/exported/code.h"
-#include "lockstep/models/exported/exported_module.h"
 #include "lockstep/models/exported/input_checks.h"
 #include "lockstep/models/exported/program.h"
 
@@ -26,7 +27,7 @@ class Interpreter {
   static absl::StatusOr<std::unique_ptr<Interpreter>> Create(std::shared_ptr<const Program> program);
 
   // See ExportedModuleImpl::Call.
-  c10::IValue Call(std::vector<c10::IValue> inputs, NamedInputs named);
+  c10::IValue Call(std::vector<c10::IValue> inputs, std::vector<std::pair<std::string, c10::IValue>> named);
 
   // True in training mode, or if the program has no modes.
   bool is_training() const { return exported_mode_.value_or(true); }

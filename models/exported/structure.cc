@@ -89,7 +89,7 @@ std::string NamesOf(const std::vector<Parameter>& parameters) {
   return absl::StrJoin(parameters, ", ", [](std::string* out, const Parameter& one) { *out += one.name; });
 }
 
-absl::Status TakeNamed(NamedInputs& named, std::vector<Parameter>& parameters) {
+absl::Status TakeNamed(std::vector<std::pair<std::string, IValue>>& named, std::vector<Parameter>& parameters) {
   for (auto& [name, value] : named) {
     size_t at = 0;
     while (at < parameters.size() && parameters[at].name != name) ++at;
@@ -139,7 +139,7 @@ absl::Status TakeConstants(const ExportedGraph& program, const std::vector<size_
 }  // namespace
 
 absl::StatusOr<std::vector<IValue>> FlattenInputs(const ExportedGraph& program, std::vector<IValue> inputs,
-                                                  NamedInputs named) {
+                                                  std::vector<std::pair<std::string, IValue>> named) {
   const auto is_leaf = [](const TreeSpec& spec) { return spec.kind == Kind::kLeaf; };
   const std::vector<TreeSpec>& positional = program.arguments.children[0].children;
   const bool complete = inputs.size() == positional.size() && program.arguments.children[1].children.empty();

@@ -5,10 +5,11 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lockstep/models/exported/exported_module.h"
 #include "lockstep/models/exported/graph.h"
 
 namespace lockstep::models::exported {
@@ -16,7 +17,7 @@ namespace lockstep::models::exported {
 // The leaves of a call's inputs, in the order of the program's user inputs. InvalidArgument: an input is missing,
 // unknown, given twice or has another structure; the error names it.
 absl::StatusOr<std::vector<c10::IValue>> FlattenInputs(const ExportedGraph& program, std::vector<c10::IValue> inputs,
-                                                       NamedInputs named);
+                                                       std::vector<std::pair<std::string, c10::IValue>> named);
 
 // The reverse: takes leaves from `leaf` on, and advances it. A tuple, list or dict of Python is one here; a list of
 // tensors only is a tensor list.
