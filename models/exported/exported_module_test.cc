@@ -58,7 +58,8 @@ absl::StatusOr<std::shared_ptr<torch::nn::Module>> MakeProgram(const std::string
     \"context\": \"[]\", \"children_spec\": []}]}])";
   std::string json = R"({"graph_module": {"graph": {"inputs": [{"as_tensor": {"name": "x"}}], "outputs": [{"as_tensor":
     {"name": "y"}}], "nodes": [)" +
-                     nodes + R"(], "tensor_values": {"x": )" + meta + R"(, "y": )" + meta + R"(}},
+                     nodes + R"(], "tensor_values": {"x": )" + meta + R"(, "a": )" + meta +
+                     R"(, "y": )" + meta + R"(}},
     "signature": {"input_specs": [{"user_input": {"arg": {"as_tensor": {"name": "x"}}}}], "output_specs":
     [{"user_output": {"arg": {"as_tensor": {"name": "y"}}}}]}, "module_call_graph": [{"fqn": "", "signature": {"in_spec":
     ")" + in + R"(", "out_spec": "[1, )" +
@@ -185,6 +186,24 @@ TEST(ExportedModule, CallsAnOperatorOfTheProgram) {
   ASSERT_TRUE(made.ok()) << made.status();
   const c10::IValue y = std::dynamic_pointer_cast<ExportedModuleImpl>(*made)->forward(at::ones({2}));
   EXPECT_TRUE(y.toTensor().equal(at::full({2}, 2.0)));
+}
+
+TEST(ExportedModule, FreesAValueAfterItsLastUse) {
+  static size_t uses = 0;
+  static const auto registration = torch::RegisterOperators().op(
+      "lockstep_exported_test::count_uses(Tensor self) -> Tensor", [](const at::Tensor& self) {
+        uses = self.use_count();
+        return self * 2;
+      });
+  const auto node = [](const std::string& target, const std::string& from, const std::string& to) {
+    return R"({"name": "n", "target": ")" + target + R"(", "inputs": [{"name": "self", "arg": {"as_tensor": {"name": ")" +
+           from + R"("}}}], "outputs": [{"as_tensor": {"name": ")" + to + R"("}}]})";
+  };
+  const auto made = MakeProgram(node("torch.ops.aten.relu.default", "x", "a") + ", " +
+                                node("torch.ops.lockstep_exported_test.count_uses.default", "a", "y"));
+  ASSERT_TRUE(made.ok()) << made.status();
+  std::dynamic_pointer_cast<ExportedModuleImpl>(*made)->forward(at::ones({2}));
+  EXPECT_EQ(uses, 1);  // the operator's own argument
 }
 
 TEST(ExportedModule, SwitchesItsMode) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/match.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/models/exported/compiler.h"
@@ -45,7 +45,10 @@ void Interpreter::FindAssignments() {
     }
   }
   for (Instruction& instruction : code_.instructions) {
-    if (instruction.node->target != "torch.ops.aten.copy_.default" || instruction.results[0] != -1) continue;
+    const Node& node = *instruction.node;
+    // The export itself names its copies so, and a copy_ of the program "copy_".
+    if (node.target != "torch.ops.aten.copy_.default" || !absl::StartsWith(node.name, "copy__default")) continue;
+    if (instruction.results[0] != -1) continue;
     const Operand &to = instruction.operands[0], &from = instruction.operands[1];
     if (to.kind != Operand::Kind::kSlot || !to.last || from.kind != Operand::Kind::kSlot) continue;
     for (size_t i = 0; i < code_.inputs.size(); ++i) {
