@@ -232,6 +232,29 @@ TEST(ExportedModule, SaysWhichNodeCannotSwitch) {
                 "net.py:3: y: it drops at random, and no flag switches it off; export the net in Python after "
                 "net.eval()"));
   EXPECT_TRUE((*made)->is_training());
+  EXPECT_TRUE(ErrorOf([&] { (*made)->train(); }).ok());
+}
+
+TEST(ExportedModule, KnowsTheModeOfADecomposedNormalisation) {
+  const std::string x = R"({"name": "input", "arg": {"as_tensor": {"name": "x"}}})";
+  const auto number = [](const std::string& name, const std::string& value) {
+    return R"(, {"name": ")" + name + R"(", "arg": )" + value + "}";
+  };
+  const std::string rest = number("momentum", R"({"as_float": 0.1})") + number("eps", R"({"as_float": 0.1})");
+  for (const bool trains : {false, true}) {
+    std::string node = NodeOf("torch.ops.aten.native_batch_norm.default",
+                              x + number("weight", R"({"as_none": true})") + number("bias", R"({"as_none": true})") +
+                                  number("running_mean", R"({"as_none": true})") +
+                                  number("running_var", R"({"as_none": true})") +
+                                  number("training", trains ? R"({"as_bool": true})" : R"({"as_bool": false})") + rest);
+    const std::string one = R"("outputs": [{"as_tensor": {"name": "y"}}])";
+    node.replace(node.find(one), one.size(), R"("outputs": [{"as_tensor": {"name": "y"}}, {"as_none": true}, {"as_none": true}])");
+    const auto made = MakeProgram(node);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ((*made)->is_training(), trains);
+    EXPECT_TRUE(ErrorOf([&] { (*made)->train(trains); }).ok());
+    EXPECT_THAT(ErrorOf([&] { (*made)->train(!trains); }).message(), HasSubstr("run_decompositions() has replaced"));
+  }
 }
 
 TEST(ExportedModule, ClonesShareNothing) {

@@ -109,6 +109,12 @@ class ModeFinder {
       trains_ = trains_ || modes.exported.toDouble() > 0;
       return;
     }
+    if (!WhyFixed(name, false).empty()) {
+      const int32_t training = OperandOf(instruction, "training");
+      const bool trains = training >= 0 ? instruction.operands[training].constant == c10::IValue(true)
+                                        : !absl::StrContains(name, "no_training") && !absl::StrContains(name, "no_update");
+      (trains ? trains_ : evaluates_) = true;
+    }
     const absl::string_view flag = FlagOf(name);
     if (flag.empty()) return;
     const int32_t operand = OperandOf(instruction, flag);
