@@ -39,9 +39,9 @@ TEST(GraphParser, RefusesDamagedProgramsWithAReason) {
   const std::string text = Record("models/model.json");
   ASSERT_TRUE(ParseProgram(text).ok()) << ParseProgram(text).status();
   int refused = 0;
-  for (const testing::Damage& damage : testing::DamagedJson(text, 2000, 1))
+  for (const testing::Damage& damage : testing::DamagedJson(text, 1500, 1))
     CheckRefusal(damage, ParseProgram(damage.text).status(), refused);
-  EXPECT_GT(refused, 1000);
+  EXPECT_GT(refused, 750);
 }
 
 TEST(GraphParser, RefusesDamagedTablesOfWeightsWithAReason) {
@@ -49,9 +49,9 @@ TEST(GraphParser, RefusesDamagedTablesOfWeightsWithAReason) {
     const std::string text = Record(name);
     ASSERT_TRUE(ParsePayloads(text).ok()) << ParsePayloads(text).status();
     int refused = 0;
-    for (const testing::Damage& damage : testing::DamagedJson(text, 500, 2))
+    for (const testing::Damage& damage : testing::DamagedJson(text, 250, 2))
       CheckRefusal(damage, ParsePayloads(damage.text).status(), refused);
-    EXPECT_GT(refused, 250) << name;
+    EXPECT_GT(refused, 125) << name;
   }
 }
 
