@@ -144,7 +144,8 @@ class Exported(unittest.TestCase):
                 process.join()
             self.assertEqual([process.exitcode for process in processes], [0] * ranks)
             files = {"program": "net.pt2", "data": "data.pt", "weights": "trained.safetensors"}
-            flags = {"batch": BATCH, "steps": STEPS, "optimizer": optimizer, "lr": OPTIMIZERS[optimizer][0], "loss": loss}
+            lr = OPTIMIZERS[optimizer][0]
+            flags = {"batch": BATCH, "steps": STEPS, "optimizer": optimizer, "lr": lr, "loss": loss}
             losses, trained = self.train(folder, files, nproc_per_node=ranks, **flags)
             expected = torch.load(f"{folder}/python.pt", weights_only=True)
             self.assertEqual(losses, [float(f"{loss:.9g}") for loss in expected["losses"]])
