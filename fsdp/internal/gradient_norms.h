@@ -29,7 +29,7 @@ class GradientNorms {
                                                   const std::vector<at::Tensor>& parameters, double norm_type);
 
  private:
-  // Of one parameter: the norm, on the rank that owns its first element, and else 0; and 1 if there is a gradient.
+  // The norm of one parameter's gradient on the rank that owns its first element, and else 0; and 1 if there is one.
   struct Own {
     double norm = 0, has_gradient = 0;
   };

@@ -58,8 +58,7 @@ absl::StatusOr<std::shared_ptr<torch::nn::Module>> MakeProgram(const std::string
     \"context\": \"[]\", \"children_spec\": []}]}])";
   std::string json = R"({"graph_module": {"graph": {"inputs": [{"as_tensor": {"name": "x"}}], "outputs": [{"as_tensor":
     {"name": "y"}}], "nodes": [)" +
-                     nodes + R"(], "tensor_values": {"x": )" + meta + R"(, "a": )" + meta +
-                     R"(, "y": )" + meta + R"(}},
+                     nodes + R"(], "tensor_values": {"x": )" + meta + R"(, "a": )" + meta + R"(, "y": )" + meta + R"(}},
     "signature": {"input_specs": [{"user_input": {"arg": {"as_tensor": {"name": "x"}}}}], "output_specs":
     [{"user_output": {"arg": {"as_tensor": {"name": "y"}}}}]}, "module_call_graph": [{"fqn": "", "signature": {"in_spec":
     ")" + in + R"(", "out_spec": "[1, )" +
@@ -196,8 +195,9 @@ TEST(ExportedModule, FreesAValueAfterItsLastUse) {
         return self * 2;
       });
   const auto node = [](const std::string& target, const std::string& from, const std::string& to) {
-    return R"({"name": "n", "target": ")" + target + R"(", "inputs": [{"name": "self", "arg": {"as_tensor": {"name": ")" +
-           from + R"("}}}], "outputs": [{"as_tensor": {"name": ")" + to + R"("}}]})";
+    return R"({"name": "n", "target": ")" + target +
+           R"(", "inputs": [{"name": "self", "arg": {"as_tensor": {"name": ")" + from +
+           R"("}}}], "outputs": [{"as_tensor": {"name": ")" + to + R"("}}]})";
   };
   const auto made = MakeProgram(node("torch.ops.aten.relu.default", "x", "a") + ", " +
                                 node("torch.ops.lockstep_exported_test.count_uses.default", "a", "y"));
@@ -242,13 +242,14 @@ TEST(ExportedModule, KnowsTheModeOfADecomposedNormalisation) {
   };
   const std::string rest = number("momentum", R"({"as_float": 0.1})") + number("eps", R"({"as_float": 0.1})");
   for (const bool trains : {false, true}) {
-    std::string node = NodeOf("torch.ops.aten.native_batch_norm.default",
-                              x + number("weight", R"({"as_none": true})") + number("bias", R"({"as_none": true})") +
-                                  number("running_mean", R"({"as_none": true})") +
-                                  number("running_var", R"({"as_none": true})") +
-                                  number("training", trains ? R"({"as_bool": true})" : R"({"as_bool": false})") + rest);
+    std::string node =
+        NodeOf("torch.ops.aten.native_batch_norm.default",
+               x + number("weight", R"({"as_none": true})") + number("bias", R"({"as_none": true})") +
+                   number("running_mean", R"({"as_none": true})") + number("running_var", R"({"as_none": true})") +
+                   number("training", trains ? R"({"as_bool": true})" : R"({"as_bool": false})") + rest);
     const std::string one = R"("outputs": [{"as_tensor": {"name": "y"}}])";
-    node.replace(node.find(one), one.size(), R"("outputs": [{"as_tensor": {"name": "y"}}, {"as_none": true}, {"as_none": true}])");
+    node.replace(node.find(one), one.size(),
+                 R"("outputs": [{"as_tensor": {"name": "y"}}, {"as_none": true}, {"as_none": true}])");
     const auto made = MakeProgram(node);
     ASSERT_TRUE(made.ok()) << made.status();
     EXPECT_EQ((*made)->is_training(), trains);

@@ -111,8 +111,9 @@ class ModeFinder {
     }
     if (!WhyFixed(name, false).empty()) {
       const int32_t training = OperandOf(instruction, "training");
-      const bool trains = training >= 0 ? instruction.operands[training].constant == c10::IValue(true)
-                                        : !absl::StrContains(name, "no_training") && !absl::StrContains(name, "no_update");
+      const bool trains = training >= 0
+                              ? instruction.operands[training].constant == c10::IValue(true)
+                              : !absl::StrContains(name, "no_training") && !absl::StrContains(name, "no_update");
       (trains ? trains_ : evaluates_) = true;
     }
     const absl::string_view flag = FlagOf(name);
