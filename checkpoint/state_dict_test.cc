@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/non_persistent_buffers.h"
 #include "lockstep/checkpoint/checkpoint.h"
 
 namespace lockstep::checkpoint {
@@ -53,6 +54,25 @@ void Fill(torch::nn::Module& module, double value) {
   const c10::NoGradGuard no_grad;
   for (at::Tensor& tensor : module.parameters()) tensor.fill_(value++);
   for (at::Tensor& tensor : module.buffers()) tensor.fill_(value++);
+}
+
+// Its mask is not part of the state dict.
+struct Masked : torch::nn::Module, NonPersistentBuffers {
+  Masked() {
+    register_buffer("mask", at::ones({2}));
+    register_buffer("mean", at::zeros({2}));
+  }
+  bool IsNonPersistent(const std::string& buffer) const override { return buffer == "mask"; }
+};
+
+TEST(StateDict, LeavesOutBuffersThatAreNotPersistent) {
+  Masked from, to;
+  Fill(from, 5);
+  EXPECT_THAT(Names(StateDict(from)), ElementsAre("mean"));
+  const absl::Status loaded = LoadStateDict(to, StateDict(from));
+  EXPECT_TRUE(loaded.ok()) << loaded;
+  EXPECT_TRUE(at::equal(to.buffers()[0], at::ones({2})));
+  EXPECT_TRUE(at::equal(to.buffers()[1], from.buffers()[1]));
 }
 
 TEST(StateDict, HasPythonsNamesOrderAndMetadata) {
