@@ -511,6 +511,7 @@ set(lockstep_optim_sources
   optim/internal/blocks.cc
   optim/internal/foreach.cc
   optim/internal/kernels.cc
+  optim/internal/parallel.cc
   optim/internal/root.cc
   optim/internal/wolfe.cc
   optim/lamb.cc

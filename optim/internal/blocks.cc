@@ -1,11 +1,11 @@
 #include "lockstep/optim/internal/blocks.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 #include <cstddef>
 
+#include "lockstep/optim/internal/parallel.h"
 #include "lockstep/optim/internal/root.h"
 
 namespace lockstep::optim::internal {
@@ -126,8 +126,9 @@ void RunBlocks(const std::vector<Task*>& tasks, Instructions instructions) {
     DefineClones(*task);
     ends.push_back(total += task->registers[kParameter].numel());
   }
-  at::parallel_for(0, total, kGrain,
-                   [&](int64_t begin, int64_t end) { RunBetween(tasks, ends, instructions, begin, end); });
+  InParallel((total + kGrain - 1) / kGrain, [&](int64_t begin, int64_t end) {
+    RunBetween(tasks, ends, instructions, begin * kGrain, std::min(total, end * kGrain));
+  });
   for (const Task* task : tasks) BumpVersions(*task);
 }
 

@@ -9,12 +9,17 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <mutex>
+#include <set>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "lockstep/optim/internal/parallel.h"
 
 namespace lockstep::optim::internal {
 namespace {
@@ -175,6 +180,23 @@ TEST(FitsBlocks, RefusesWhatIsNoDenseTensorOfTheParametersForm) {
   EXPECT_FALSE(fits(plain.to(at::kBFloat16), plain.to(at::kBFloat16)));
   EXPECT_FALSE(fits(at::ones({4, 12}).slice(1, 0, 12, 2), plain));
   EXPECT_FALSE(fits(plain, plain.to_sparse()));
+}
+
+TEST(InParallel, CallsEachPartOnceOnAsManyThreadsAsLibTorchHas) {
+  const int threads = at::get_num_threads();
+  const absl::Cleanup reset = [=] { at::set_num_threads(threads); };
+  at::set_num_threads(3);
+  std::mutex mutex;
+  std::set<std::thread::id> callers;
+  std::vector<int> calls(1000, 0);
+  InParallel(1000, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) ++calls[i];
+    const std::lock_guard<std::mutex> lock(mutex);
+    callers.insert(std::this_thread::get_id());
+  });
+  EXPECT_EQ(callers.size(), 3u);
+  EXPECT_EQ(calls, std::vector<int>(1000, 1));
+  InParallel(0, [](int64_t, int64_t) { ADD_FAILURE() << "there is no part"; });
 }
 
 }  // namespace
