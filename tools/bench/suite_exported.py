@@ -65,7 +65,7 @@ def comparisons(measured):
 
 
 def markdown(rows, rounds):
-    out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds. The spread is that of the rounds' ratios.", ""]
+    out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds.", "The spread is that of the rounds' ratios.", ""]
     out += ["| case | ours | peer | its time | times the peer | spread |", "|---" * 6 + "|"]
     for row in rows:
         peer = [row["peer_name"], in_words(row["peer"]), f"{row['ratio']:.2f}"]

@@ -58,7 +58,7 @@ def comparisons(measured):
 
 
 def markdown(rows, rounds):
-    out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds. The spread is that of the rounds' ratios.", ""]
+    out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds.", "The spread is that of the rounds' ratios.", ""]
     out += ["| case | ours | memory | peer | its time | its memory | times the peer | spread |", "|---" * 8 + "|"]
     for row in rows:
         ours = [row["case"], in_words(row["ours"]), f"{row['peak_pss_bytes'] / 2**20:.0f} MiB"]

@@ -73,7 +73,7 @@ def comparisons(measured):
 
 
 def markdown(rows, rounds):
-    out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds. The spread is that of the rounds' ratios.", ""]
+    out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds.", "The spread is that of the rounds' ratios.", ""]
     out += ["| case | ours | of a copy's rate | peer | its time | times the peer | spread |", "|---" * 7 + "|"]
     for row in rows:
         ours = [row["case"], in_words(row["ours"]), f"{row['share_of_copy_rate']:.0%}"]
