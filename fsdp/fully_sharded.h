@@ -101,7 +101,8 @@ class FullyShardedDataParallel {
   const std::vector<at::Tensor>& shards() const { return module_->shards(); }
   const std::vector<std::string>& shard_names() const { return module_->shard_names(); }
 
-  // Waits for the mean gradients, steps the optimizer, waits until all ranks have stepped, and releases the gradients.
+  // Waits for the mean gradients, steps the optimizer, waits until all ranks have stepped, and releases the gradients,
+  // so zero_grad() is not needed. The optimizer may have some of the shards.
   // Every rank must call it. InvalidArgument: the optimizer has other parameters than shards(). FailedPrecondition: no
   // backward has ended since the last step, or a virtual rank is missing.
   // Other errors are the group's, or the optimizer's; they fail the group.

@@ -6,7 +6,8 @@
 namespace lockstep::fsdp {
 
 // While it exists, backward only accumulates gradients in the module's parameters, whole on each rank. The first
-// backward after it averages the sums. Every rank must do the same.
+// backward after it averages these sums over the ranks, once. Without NoSync each backward is averaged, and the averages
+// add up: that sends more, and rounds otherwise. Every rank must do the same.
 //
 //   {
 //     fsdp::NoSync no_sync(net);

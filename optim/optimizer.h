@@ -19,7 +19,7 @@ namespace lockstep::optim {
 
 // An optimizer of Python's torch.optim as a torch::optim::Optimizer, so all code that takes one takes these: schedulers,
 // ZeroRedundancyOptimizer, OverlappedOptimizer, elastic::World, GradScaler, checkpoint::OptimizerStateDict(). Options,
-// defaults, modes and results are Python 2.11's to the bit. Options are chained as LibTorch's:
+// defaults, modes and results are PyTorch 2.11's to the bit. Options are chained as LibTorch's:
 //
 //   optim::AdamW optimizer(net->parameters(), optim::AdamWOptions(1e-3).betas({0.9, 0.95}).maximize(true));
 //   loss.backward();

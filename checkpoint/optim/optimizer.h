@@ -6,12 +6,10 @@
 //   ...
 //   LOCKSTEP_RETURN_IF_ERROR(LoadOptimizerStateDict(adam, *checkpoint.Find("optimizer")));
 //
-// Supported are the optimizers of lockstep::optim, which continue Python's bit-identically in every mode. Also
-// torch::optim::SGD, Adam, AdamW, Adagrad, RMSprop and LBFGS, and classes derived from them. Other types
-// are Unimplemented, and the error names the type. After loading, training continues bit-identically: in C++ always,
-// and between Python and C++ for SGD, Adagrad, LBFGS and RMSprop. Adam, AdamW and centered RMSprop round differently
-// (Python interpolates their averages, C++ multiplies and adds): ten steps after the switch, parameters differ by at
-// most 1e-7 of the largest (peer/optimizer_peer_test.py).
+// Supported are the optimizers of lockstep::optim, which continue Python's bit-identically in the mode that was saved.
+// Also torch::optim::SGD, Adam, AdamW, Adagrad, RMSprop and LBFGS, and classes derived from them. These continue a state
+// of C++ bit-identically. torch::optim::Adam, AdamW and centered RMSprop round otherwise than Python, so take
+// lockstep::optim's to change the language. Other types are Unimplemented, and the error names the type.
 //
 // With a learning-rate scheduler, see lr_scheduler.h for the order of loading.
 
@@ -27,14 +25,14 @@
 namespace lockstep::checkpoint {
 
 // {"state": {0: {"momentum_buffer": tensor}, ...}, "param_groups": [{"lr": ..., ..., "params": [0, 1, ...]}]}, with the
-// keys of Python 2.11 in its order. Parameters are numbered in the order of the groups. Python's options that C++ lacks
+// keys of PyTorch 2.11 in its order. Parameters are numbered in the order of the groups. Python's options that C++ lacks
 // get Python's defaults. Tensors share the optimizer's memory: save or clone them before the next step.
 absl::StatusOr<Value> OptimizerStateDict(const torch::optim::Optimizer& optimizer);
 
 // Restores the groups' options and every parameter's state. A parameter without state in `state_dict` has none
 // afterwards. Groups and parameters match by position. Their names, and keys that C++ cannot store, such as a
-// scheduler's initial_lr, are ignored. So are foreach, fused and capturable, which choose how an update is computed but
-// not its result. Tensors are copied to the device and dtype of their parameter. On an error the optimizer is
+// scheduler's initial_lr, are ignored. The optimizers of lockstep::optim take over foreach, fused and capturable;
+// LibTorch's, which have no such modes, ignore them. Tensors are copied to the device and dtype of their parameter. On an error the optimizer is
 // unchanged.
 //
 // With copy=false, a tensor that has its parameter's device and dtype is not copied, as in Python: it becomes the
@@ -48,8 +46,8 @@ absl::StatusOr<Value> OptimizerStateDict(const torch::optim::Optimizer& optimize
 //
 // InvalidArgument, naming the key: groups, numbers of parameters or shapes differ from the optimizer's; a key is
 // missing or has a wrong type, including keys that the options need (such as max_exp_avg_sq with amsgrad); or, for
-// Adagrad, a parameter has no state. Unimplemented: an optimizer of another type, or options that C++'s optimizers
-// lack: maximize=True, differentiable=True or, for Adam, decoupled_weight_decay=True.
+// Adagrad, a parameter has no state. Unimplemented: an optimizer of another type, differentiable=True, or, for LibTorch's
+// optimizers, maximize=True or Adam's decoupled_weight_decay=True.
 absl::Status LoadOptimizerStateDict(torch::optim::Optimizer& optimizer, const Value& state_dict, bool copy = true);
 
 }  // namespace lockstep::checkpoint

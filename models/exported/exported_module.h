@@ -44,7 +44,9 @@ using NamedInputs = std::vector<std::pair<std::string, c10::IValue>>;
 // Tied parameters stay tied. Buffers that Python keeps out of its state dict (persistent=False) are registered too, so
 // that DDP broadcasts them, as in Python. State dicts do not have them. Constants are not registered.
 //
-// Random operators draw from LibTorch's default generators. Only one thread at a time may use the module.
+// Random operators draw from LibTorch's default generators. Only one thread at a time may use the module, for a call, a
+// change of mode or Save(). A copy by clone() is independent. to() moves parameters and buffers only: give Load() the
+// device.
 class ExportedModuleImpl : public torch::nn::Module, public NonPersistentBuffers {
  public:
   // Throws StatusError with the errors of Load() that a node causes.

@@ -49,9 +49,9 @@ struct SaveOptions {
 
 // Writes the program with the module's present weights, and replaces an existing file in one step: at every moment
 // `path` is either the whole previous file or the whole new one. On any error the previous file is intact. The file has
-// this program alone, in the mode of its export. Errors name `path` and are the system's. InvalidArgument: the name
-// does not end in .pt2, which torch.export.load asks for. FailedPrecondition: the module's parameters have other shapes
-// or dtypes than the program's.
+// this program alone, in the mode of its export. Call it on one rank. It blocks. Errors name `path` and are the
+// system's. InvalidArgument: the name does not end in .pt2, which torch.export.load asks for. FailedPrecondition: the
+// module's parameters have other shapes or dtypes than the program's.
 absl::Status Save(absl::string_view path, const ExportedModule& module, const SaveOptions& options = {});
 
 }  // namespace lockstep::models::exported
