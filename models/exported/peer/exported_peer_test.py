@@ -75,6 +75,7 @@ def python_rank(case, rank, output):
     torch.save(evaluated, f"{output}_logits.pt")
     if case.world_size > 1:
         dist.destroy_process_group()
+    os._exit(0)  # without destructors: the one of Gloo may wait for a thread that waits for the interpreter
 
 
 class Case:
