@@ -146,6 +146,19 @@ def lines_of_hosts(commands, on_line, environment=None):
                 process.wait()
 
 
+def add_cases(parser, cases):
+    """The flag --cases of a suite."""
+    parser.add_argument("--cases", default=",".join(cases), help="which cases, separated by commas")
+
+
+def check_cases(arguments, parser, cases):
+    """Splits --cases, and ends this program if one is unknown."""
+    arguments.cases = arguments.cases.split(",")
+    for case in arguments.cases:
+        if case not in cases:
+            parser.error(f"--cases: {case}: expected some of {','.join(cases)}")
+
+
 def compared(suite, case, seconds, ours="ours"):
     """A line for each peer, from {program: [seconds in each round]}. A ratio above 1 says that ours is faster."""
     mine = statistics.median(seconds[ours])

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 
-from measuring import PROGRESS, compared, in_words, lines_of, machine
+from measuring import PROGRESS, add_cases, check_cases, compared, in_words, lines_of, machine
 
 MARKS = ("<!-- measured exported: begin -->", "<!-- measured exported: end -->")
 # Case: steps that are timed in one process and round; the figure of a process is their median. add_64 is a chain of 64
@@ -15,14 +15,11 @@ PEERS = ("python_eager", "cpp_native")
 
 
 def add_arguments(parser):
-    parser.add_argument("--cases", default=",".join(CASES), help="which cases, separated by commas")
+    add_cases(parser, CASES)
 
 
 def check_arguments(arguments, parser):
-    arguments.cases = arguments.cases.split(",")
-    for case in arguments.cases:
-        if case not in CASES:
-            parser.error(f"--cases: {case}: expected some of {','.join(CASES)}")
+    check_cases(arguments, parser, CASES)
 
 
 def run_program(programs, name, case, file):

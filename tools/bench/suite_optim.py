@@ -3,7 +3,7 @@
 import statistics
 import sys
 
-from measuring import PROGRESS, compared, in_words, lines_of, machine
+from measuring import PROGRESS, add_cases, check_cases, compared, in_words, lines_of, machine
 
 MARKS = ("<!-- measured optim: begin -->", "<!-- measured optim: end -->")
 # Timed in one process and round, by parameters; the figure of a process is their median.
@@ -23,14 +23,11 @@ PEERS = {"fused": ("libtorch", "python_fused"), "default": ("libtorch", "python_
 
 
 def add_arguments(parser):
-    parser.add_argument("--cases", default=",".join(CASES), help="which cases, separated by commas")
+    add_cases(parser, CASES)
 
 
 def check_arguments(arguments, parser):
-    arguments.cases = arguments.cases.split(",")
-    for case in arguments.cases:
-        if case not in CASES:
-            parser.error(f"--cases: {case}: expected some of {','.join(CASES)}")
+    check_cases(arguments, parser, CASES)
 
 
 def run_program(programs, name, optimizer, parameters):
