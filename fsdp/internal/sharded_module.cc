@@ -235,13 +235,13 @@ absl::Status ShardedModule::Step(const std::function<void()>& step) {
   for (const at::Tensor& shard : shards_) shard.mutable_grad().reset();
   reducer_->Clear();
   virtual_ranks_.clear();
-  prepared_ = false;
+  prepared_ = 0;
   LOCKSTEP_RETURN_IF_ERROR(status);
   return group_->Barrier();  // until all ranks have stepped their shards
 }
 
 absl::Status ShardedModule::PrepareGradients() {
-  if (prepared_) return absl::OkStatus();
+  if (prepared_ > 0 && prepared_ == reducer_->reduced()) return absl::OkStatus();
   const int expected = Virtual() ? static_cast<int>(virtual_ranks_.size()) : 1;
   if (reducer_->running() || reducer_->reduced() < std::max(expected, 1)) {
     return absl::FailedPreconditionError(absl::StrCat(Who(), ": no backward has ended since the last step"));
@@ -252,7 +252,7 @@ absl::Status ShardedModule::PrepareGradients() {
     const at::Tensor gradient = reducer_->GradientOf(pieces_[i].unit, pieces_[i].piece);
     shards_[i].mutable_grad() = gradient.defined() ? gradient.view(shards_[i].sizes()) : gradient;
   }
-  prepared_ = true;
+  prepared_ = reducer_->reduced();
   return absl::OkStatus();
 }
 

@@ -66,7 +66,7 @@ class ShardedModule {
   absl::Status Build(const torch::nn::Module& module);
   absl::Status Move(const std::vector<NamedTensor>& frozen, std::vector<ShardedUnit>& units);
   void AddShards(const std::vector<ShardedUnit>& units, const std::vector<at::Tensor>& memory);
-  // Waits for the sums and gives them to the shards. Further calls in a step do nothing.
+  // Waits for the sums and gives them to the shards, unless they have them.
   absl::Status PrepareGradients();
   absl::StatusOr<double> Clip(double max_norm, double norm_type);
   bool Virtual() const { return options_.virtual_ranks > 0; }
@@ -81,7 +81,7 @@ class ShardedModule {
   std::optional<Buffers> buffers_;
   std::unique_ptr<ShardReducer> reducer_;
   GradientNorms norms_;
-  bool prepared_ = false;  // PrepareGradients() is done in this step
+  int prepared_ = 0;  // the number of this step's backward passes whose gradients the shards have
   int64_t step_ = 0;
   std::vector<int> virtual_ranks_;  // of this step
   absl::Status left_early_;         // the loop over the last step's virtual ranks
