@@ -68,6 +68,7 @@ class Store {
   // Returns this store with "`prefix`/" before every key.
   Store WithPrefix(absl::string_view prefix) const;
 
+  // Over TCP it does not wait for the server, as LibTorch's client does not. So another client sees the key soon after.
   absl::Status Set(absl::string_view key, absl::string_view value) const;
   absl::StatusOr<std::string> Get(absl::string_view key) const;                       // does not wait
   absl::StatusOr<std::string> Get(absl::string_view key, absl::Time deadline) const;  // waits for the key

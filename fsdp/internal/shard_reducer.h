@@ -15,18 +15,10 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/tree_sum/tree_scatter.h"
 #include "lockstep/ddp/internal/autograd_hooks.h"
-#include "lockstep/ddp/internal/parameter_check.h"
+#include "lockstep/fsdp/internal/sharded_unit.h"
 #include "lockstep/fsdp/internal/unit_plan.h"
 
 namespace lockstep::fsdp::internal {
-
-using ddp::internal::NamedTensor;
-
-// The parameters of a unit that are trained, and their places.
-struct ShardedUnit {
-  std::vector<NamedTensor> parameters;
-  UnitLayout layout;
-};
 
 // The last unit is reduced first, since backward completes it first. Units are reduced in this order on all ranks. A
 // unit is copied to one of two buffers that the ranks share, and its gradients are released. A step has one backward in

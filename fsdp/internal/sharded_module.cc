@@ -1,7 +1,6 @@
 #include "lockstep/fsdp/internal/sharded_module.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -17,6 +16,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/group_access.h"
+#include "lockstep/fsdp/internal/shared_pages.h"
 
 namespace lockstep::fsdp::internal {
 namespace {
@@ -75,10 +75,6 @@ absl::StatusOr<std::vector<NamedTensor>> ParametersOf(const torch::nn::Module& m
   return parameters;
 }
 
-at::Tensor WithStridesOf(const at::Tensor& flat, const at::Tensor& parameter) {
-  return flat.as_strided(parameter.sizes(), parameter.strides());
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardedModule>> ShardedModule::Create(const torch::nn::Module& module,
@@ -127,60 +123,18 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   }
   buffers_.emplace(std::move(buffers));
   LOCKSTEP_RETURN_IF_ERROR(buffers_->Broadcast(*group_));
-  LOCKSTEP_RETURN_IF_ERROR(Move(frozen, units));
+  LOCKSTEP_ASSIGN_OR_RETURN(memory_, SharedPages::Create(group_, units, frozen));
+  AddShards(units);
   const int leaves = Virtual() ? options_.virtual_ranks : group_->size();
   return TorchStatus("", [&] { reducer_ = std::make_unique<ShardReducer>(group_, leaves, std::move(units)); });
 }
 
-// Gives all parameters memory that the ranks have in common, with rank 0's values.
-absl::Status ShardedModule::Move(const std::vector<NamedTensor>& frozen, std::vector<ShardedUnit>& units) {
-  constexpr int64_t kLine = 64;
-  const auto round_up = [](int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; };
-  int64_t bytes = kLine;
-  for (const ShardedUnit& unit : units) bytes += round_up(unit.layout.numel * unit.parameters[0].tensor.element_size());
-  for (const NamedTensor& parameter : frozen) bytes += round_up(static_cast<int64_t>(parameter.tensor.nbytes()));
-  if (group_->size() == 1) {
-    memory_ = at::empty({bytes}, at::kByte);
-  } else {
-    LOCKSTEP_ASSIGN_OR_RETURN(memory_, GroupAccess::AllocateCommon(*group_, bytes));
-  }
-  int64_t place = 0;
-  std::vector<at::Tensor> memory;  // of each unit
-  const auto take = [&](int64_t numel, at::ScalarType dtype) {
-    const int64_t size = numel * static_cast<int64_t>(c10::elementSize(dtype));
-    const at::Tensor taken = memory_.narrow(0, place, size).view(dtype);
-    place += round_up(size);
-    return taken;
-  };
-  const auto move = [this](const at::Tensor& parameter, const at::Tensor& flat) {
-    const at::Tensor moved = WithStridesOf(flat, parameter);
-    if (group_->rank() == 0) moved.copy_(parameter);
-    at::Tensor(parameter).set_data(moved);
-  };
-  const auto moved = TorchStatus("", [&] {
-    const c10::NoGradGuard no_grad;
-    for (const ShardedUnit& unit : units) {
-      memory.push_back(take(unit.layout.numel, unit.parameters[0].tensor.scalar_type()));
-      for (size_t k = 0; k < unit.parameters.size(); ++k) {
-        const at::Tensor& parameter = unit.parameters[k].tensor;
-        move(parameter, memory.back().narrow(0, unit.layout.offsets[k], parameter.numel()));
-      }
-    }
-    for (const NamedTensor& parameter : frozen)
-      move(parameter.tensor, take(parameter.tensor.numel(), parameter.tensor.scalar_type()));
-    AddShards(units, memory);
-  });
-  LOCKSTEP_RETURN_IF_ERROR(moved);
-  return group_->Barrier();
-}
-
-void ShardedModule::AddShards(const std::vector<ShardedUnit>& units, const std::vector<at::Tensor>& memory) {
+void ShardedModule::AddShards(const std::vector<ShardedUnit>& units) {
   for (size_t u = 0; u < units.size(); ++u) {
     for (const Piece& piece : units[u].layout.pieces) {
       if (piece.rank != group_->rank()) continue;
       const NamedTensor& parameter = units[u].parameters[piece.parameter];
-      at::Tensor shard =
-          memory[u].narrow(0, units[u].layout.offsets[piece.parameter] + piece.begin, piece.end - piece.begin);
+      at::Tensor shard = memory_->Shard(u, piece);
       if (options_.shard == Shard::kRows && parameter.tensor.dim() > 0) {
         std::vector<int64_t> shape = parameter.tensor.sizes().vec();
         shape[0] = -1;
@@ -237,7 +191,7 @@ absl::Status ShardedModule::Step(const std::function<void()>& step) {
   virtual_ranks_.clear();
   prepared_ = 0;
   LOCKSTEP_RETURN_IF_ERROR(status);
-  return group_->Barrier();  // until all ranks have stepped their shards
+  return memory_->AfterStep();
 }
 
 absl::Status ShardedModule::PrepareGradients() {

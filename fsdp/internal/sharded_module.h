@@ -20,6 +20,7 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/fsdp/internal/buffers.h"
 #include "lockstep/fsdp/internal/gradient_norms.h"
+#include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/shard_reducer.h"
 #include "lockstep/fsdp/internal/unit_plan.h"
 #include "lockstep/fsdp/options.h"
@@ -64,8 +65,7 @@ class ShardedModule {
 
   ShardedModule(comm::ProcessGroup* group, const Options& options) : group_(group), options_(options), norms_(group) {}
   absl::Status Build(const torch::nn::Module& module);
-  absl::Status Move(const std::vector<NamedTensor>& frozen, std::vector<ShardedUnit>& units);
-  void AddShards(const std::vector<ShardedUnit>& units, const std::vector<at::Tensor>& memory);
+  void AddShards(const std::vector<ShardedUnit>& units);
   // Waits for the sums and gives them to the shards, unless they have them.
   absl::Status PrepareGradients();
   absl::StatusOr<double> Clip(double max_norm, double norm_type);
@@ -74,7 +74,7 @@ class ShardedModule {
 
   comm::ProcessGroup* const group_;
   const Options options_;
-  at::Tensor memory_;  // of all parameters, which the ranks of a host have in common
+  std::unique_ptr<ParameterMemory> memory_;
   std::vector<at::Tensor> parameters_, shards_;
   std::vector<std::string> shard_names_;
   std::vector<OwnedPiece> pieces_;  // of `shards_`

@@ -1,0 +1,23 @@
+// A unit: parameters that are reduced together.
+
+#ifndef LOCKSTEP_FSDP_INTERNAL_SHARDED_UNIT_H_
+#define LOCKSTEP_FSDP_INTERNAL_SHARDED_UNIT_H_
+
+#include <vector>
+
+#include "lockstep/ddp/internal/parameter_check.h"
+#include "lockstep/fsdp/internal/unit_plan.h"
+
+namespace lockstep::fsdp::internal {
+
+using ddp::internal::NamedTensor;
+
+// The parameters of a unit that are trained, and their places.
+struct ShardedUnit {
+  std::vector<NamedTensor> parameters;
+  UnitLayout layout;
+};
+
+}  // namespace lockstep::fsdp::internal
+
+#endif  // LOCKSTEP_FSDP_INTERNAL_SHARDED_UNIT_H_

@@ -1,0 +1,68 @@
+#include "lockstep/fsdp/internal/shared_pages.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/group_access.h"
+
+namespace lockstep::fsdp::internal {
+namespace {
+
+constexpr int64_t kLine = 64;
+
+int64_t RoundUp(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ParameterMemory>> SharedPages::Create(comm::ProcessGroup* group,
+                                                                     const std::vector<ShardedUnit>& units,
+                                                                     const std::vector<NamedTensor>& frozen) {
+  std::unique_ptr<SharedPages> pages(new SharedPages(group));
+  int64_t bytes = kLine;
+  for (const ShardedUnit& unit : units) bytes += RoundUp(unit.layout.numel * unit.parameters[0].tensor.element_size());
+  for (const NamedTensor& parameter : frozen) bytes += RoundUp(static_cast<int64_t>(parameter.tensor.nbytes()));
+  if (group->size() == 1) {
+    LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { pages->memory_ = at::empty({bytes}, at::kByte); }));
+  } else {
+    LOCKSTEP_ASSIGN_OR_RETURN(pages->memory_, comm::internal::GroupAccess::AllocateCommon(*group, bytes));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { pages->Move(units, frozen); }));
+  LOCKSTEP_RETURN_IF_ERROR(group->Barrier());
+  return std::unique_ptr<ParameterMemory>(std::move(pages));
+}
+
+void SharedPages::Move(const std::vector<ShardedUnit>& units, const std::vector<NamedTensor>& frozen) {
+  const c10::NoGradGuard no_grad;
+  int64_t place = 0;
+  const auto take = [&](int64_t numel, at::ScalarType dtype) {
+    const int64_t size = numel * static_cast<int64_t>(c10::elementSize(dtype));
+    const at::Tensor taken = memory_.narrow(0, place, size).view(dtype);
+    place += RoundUp(size);
+    return taken;
+  };
+  for (const ShardedUnit& unit : units) {
+    const at::Tensor memory = take(unit.layout.numel, unit.parameters[0].tensor.scalar_type());
+    for (size_t k = 0; k < unit.parameters.size(); ++k) {
+      const at::Tensor& parameter = unit.parameters[k].tensor;
+      MoveParameter(parameter, memory.narrow(0, unit.layout.offsets[k], parameter.numel()));
+    }
+    units_.push_back({memory, unit.layout.offsets});
+  }
+  for (const NamedTensor& parameter : frozen)
+    MoveParameter(parameter.tensor, take(parameter.tensor.numel(), parameter.tensor.scalar_type()));
+}
+
+void SharedPages::MoveParameter(const at::Tensor& parameter, const at::Tensor& flat) const {
+  const at::Tensor moved = flat.as_strided(parameter.sizes(), parameter.strides());
+  if (group_->rank() == 0) moved.copy_(parameter);
+  at::Tensor(parameter).set_data(moved);
+}
+
+at::Tensor SharedPages::Shard(size_t unit, const Piece& piece) const {
+  const Unit& of = units_[unit];
+  return of.memory.narrow(0, of.offsets[piece.parameter] + piece.begin, piece.end - piece.begin);
+}
+
+}  // namespace lockstep::fsdp::internal
