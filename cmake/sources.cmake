@@ -456,6 +456,8 @@ set(lockstep_data_sources
   data/internal/resample_kernels_avx2.cc
   data/internal/resample_taps.cc
   data/loader.cc
+  data/tokens/token_dataset.cc
+  data/tokens/token_file.cc
   data/torch_dataset.cc
   data/transforms.cc
 )
@@ -470,6 +472,8 @@ set(lockstep_data_headers
   data/image_folder.h
   data/image_transform.h
   data/loader.h
+  data/tokens/token_dataset.h
+  data/tokens/token_file.h
   data/torch_dataset.h
   data/transforms.h
 )
@@ -855,14 +859,17 @@ set(lockstep_fsdp_sources
   fsdp/internal/gradient_norms.cc
   fsdp/internal/shard_reducer.cc
   fsdp/internal/sharded_module.cc
+  fsdp/internal/shared_pages.cc
   fsdp/internal/unit_plan.cc
 )
 set(lockstep_fsdp_headers
   fsdp/fully_sharded.h
   fsdp/internal/buffers.h
   fsdp/internal/gradient_norms.h
+  fsdp/internal/parameter_memory.h
   fsdp/internal/shard_reducer.h
   fsdp/internal/sharded_module.h
+  fsdp/internal/sharded_unit.h
   fsdp/internal/unit_plan.h
   fsdp/no_sync.h
   fsdp/options.h

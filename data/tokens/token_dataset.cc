@@ -188,9 +188,8 @@ absl::Status TokenDataset::Finish(const TokenFile& file, int64_t begin, absl::Sp
   if (options_.vocabulary > 0) {
     const auto check = [&](int64_t token, int64_t place) {
       if (token < options_.vocabulary) return absl::OkStatus();
-      return absl::InvalidArgumentError(absl::StrCat(file.path(), ": token ", place, " is ", token,
-                                                     ", expected below ", options_.vocabulary,
-                                                     ", the size of the vocabulary"));
+      return absl::InvalidArgumentError(absl::StrCat(file.path(), ": token ", place, " is ", token, ", expected below ",
+                                                     options_.vocabulary, ", the size of the vocabulary"));
     };
     LOCKSTEP_RETURN_IF_ERROR(check(inputs[0], begin));
     const auto largest = std::max_element(targets.begin(), targets.end());

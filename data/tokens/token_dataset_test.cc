@@ -59,8 +59,7 @@ TEST(TokenDataset, CutsEachFileIntoBlocks) {
   EXPECT_THAT(Inputs(*dataset, 1), ElementsAre(3, 4, 5));
   EXPECT_THAT(Inputs(*dataset, 2), ElementsAre(300, 301, 302));
   EXPECT_THAT(ToVector(Get(*dataset, 1).value().target), ElementsAre(4, 5, 6));
-  for (const int64_t index : {-1, 3})
-    EXPECT_EQ(Get(*dataset, index).status().code(), absl::StatusCode::kOutOfRange);
+  for (const int64_t index : {-1, 3}) EXPECT_EQ(Get(*dataset, index).status().code(), absl::StatusCode::kOutOfRange);
 }
 
 TEST(TokenDataset, MayBeEmpty) {
@@ -115,8 +114,7 @@ TEST(TokenDataset, NamesATokenThatIsNotInTheVocabulary) {
   EXPECT_TRUE(Get(*dataset, 0).ok());
   const absl::Status status = Get(*dataset, 1).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(),
-              HasSubstr("/vocabulary: token 8 is 18, expected below 17, the size of the vocabulary"));
+  EXPECT_THAT(status.message(), HasSubstr("/vocabulary: token 8 is 18, expected below 17, the size of the vocabulary"));
 }
 
 TEST(TokenDataset, RefusesOptionsThatMakeNoSense) {
@@ -135,7 +133,8 @@ TEST(TokenDataset, RefusesOptionsThatMakeNoSense) {
   EXPECT_THAT(error({weighing(1)}, {.block = 2}), HasSubstr("weights need a size"));
   EXPECT_THAT(error({weighing(1), weighing(0)}, {.block = 2, .size = 5}), HasSubstr("1 of 2 sources have a weight"));
   for (const double weight : {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
-    EXPECT_THAT(error({weighing(2), weighing(weight)}, {.block = 2, .size = 5}), HasSubstr("the weight of source 1 is"));
+    EXPECT_THAT(error({weighing(2), weighing(weight)}, {.block = 2, .size = 5}),
+                HasSubstr("the weight of source 1 is"));
   EXPECT_THAT(error({weighing(1)}, {.block = 9, .size = 5}), HasSubstr("source 0 has no file with 10 tokens"));
 }
 

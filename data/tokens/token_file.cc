@@ -80,8 +80,8 @@ absl::StatusOr<int64_t> CountTokens(const Layout& layout, int64_t length) {
                                             " bytes behind the header, as it says, found ", bytes, " bytes"));
   }
   if (bytes % layout.token_bytes != 0) {
-    return absl::DataLossError(absl::StrCat("ends inside a token: expected a multiple of ", layout.token_bytes,
-                                            " bytes, found ", bytes));
+    return absl::DataLossError(
+        absl::StrCat("ends inside a token: expected a multiple of ", layout.token_bytes, " bytes, found ", bytes));
   }
   return bytes / layout.token_bytes;
 }
@@ -114,15 +114,16 @@ absl::Status TokenFile::CheckLength(int descriptor) const {
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t length, LengthOf(descriptor));
   const int64_t expected = header_bytes_ + size_ * token_bytes_;
   if (length == expected) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("has ", length < expected ? "shrunk" : "grown", " since it was opened: expected ",
-                                          expected, " bytes, found ", length));
+  return absl::DataLossError(absl::StrCat("has ", length < expected ? "shrunk" : "grown",
+                                          " since it was opened: expected ", expected, " bytes, found ", length));
 }
 
 absl::Status TokenFile::Read(int descriptor, int64_t begin, absl::Span<int64_t> inputs,
                              absl::Span<int64_t> targets) const {
   const int64_t count = static_cast<int64_t>(inputs.size());
   if (begin < 0 || count < 1 || begin > size_ - count - 1) {
-    return absl::OutOfRangeError(absl::StrCat(path_, ": tokens ", begin, " to ", begin + count, ", expected below ", size_));
+    return absl::OutOfRangeError(
+        absl::StrCat(path_, ": tokens ", begin, " to ", begin + count, ", expected below ", size_));
   }
   LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckLength(descriptor), path_));
   // In pieces that stay in the first-level cache. Each brings one token more, the last target.
@@ -131,8 +132,7 @@ absl::Status TokenFile::Read(int descriptor, int64_t begin, absl::Span<int64_t> 
   for (int64_t done = 0; done < count;) {
     const int64_t piece = std::min(kPiece, count - done);
     const size_t size = (piece + 1) * token_bytes_;
-    const absl::StatusOr<size_t> got =
-        ReadAt(descriptor, header_bytes_ + (begin + done) * token_bytes_, bytes, size);
+    const absl::StatusOr<size_t> got = ReadAt(descriptor, header_bytes_ + (begin + done) * token_bytes_, bytes, size);
     if (!got.ok()) return Annotate(got.status(), path_);
     if (*got < size) return absl::DataLossError(absl::StrCat(path_, ": has shrunk while it was read"));
     const auto widen = token_bytes_ == 2 ? Widen<uint16_t> : Widen<uint32_t>;

@@ -97,8 +97,7 @@ TEST(TokenFile, NamesWhatIsWrongWithAFile) {
   EXPECT_THAT(error(::testing::TempDir()).message(), HasSubstr("expected a regular file, found a folder"));
   const std::string cut = Write<uint16_t>("cut", {1, 2, 3}, /*cut=*/1);
   EXPECT_EQ(error(cut).code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(error(cut).message(),
-              HasSubstr("/cut: ends inside a token: expected a multiple of 2 bytes, found 5"));
+  EXPECT_THAT(error(cut).message(), HasSubstr("/cut: ends inside a token: expected a multiple of 2 bytes, found 5"));
   EXPECT_THAT(error(Write<uint16_t>("plain", {1, 2, 3}), TokenFormat::kLlmC).message(),
               HasSubstr("expected llm.c's header, with magic number 20240520 or 20240801, found "));
   EXPECT_THAT(error(WriteLlmC<uint16_t>("version", 20240520, 3, 1, {7})).message(),

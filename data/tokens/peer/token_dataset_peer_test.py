@@ -15,7 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 sys.path.append("sampler/peer")
 from feistel_permutation_golden import index_at  # noqa: E402
 
-CASES = int(os.environ.get("TOKEN_CASES", "3000"))
+CASES = int(os.environ.get("TOKEN_CASES", "1000"))
 DETECT, UINT16, UINT32, LLM_C = range(4)
 
 
@@ -29,7 +29,10 @@ class Files:
             kind = generator.choice(list(self.paths))
             wide = kind == UINT32 or kind == LLM_C and generator.random() < 0.5
             count = generator.choice([0, 1, 2, generator.randrange(300), generator.randrange(9000)])
-            tokens = [generator.randrange(2**32 if wide else 2**16) if generator.random() < 0.9 else 7 for _ in range(count)]
+            tokens = [
+                generator.randrange(2**32 if wide else 2**16) if generator.random() < 0.9 else 7
+                for _ in range(count)
+            ]
             header = numpy.zeros(256, numpy.int32)
             header[:3] = (20240801, 7, count) if wide else (20240520, 1, count)
             path = os.path.join(folder, str(number))
@@ -109,7 +112,13 @@ class TokenDatasetPeerTest(unittest.TestCase):
                 if not 0 < len(examples) < 2000:
                     continue
                 ranks, ranks_after = generator.randrange(1, 5), generator.randrange(1, 5)
-                sampling = ranks, generator.randrange(1000), generator.randrange(9), generator.randrange(len(examples) // ranks + 1), ranks_after
+                sampling = (
+                    ranks,
+                    generator.randrange(1000),
+                    generator.randrange(9),
+                    generator.randrange(len(examples) // ranks + 1),
+                    ranks_after,
+                )
                 words = [block, size, order_seed, end_of_text, len(sources)]
                 for kind, weight, paths in sources:
                     words += [kind, weight, len(paths), *paths]

@@ -64,7 +64,8 @@ absl::Status PrintCase(TokenDatasetOptions options) {
   const SamplerState state = before.State(used);
   at::Generator random = at::detail::createCPUGenerator(0);
   for (int64_t rank = 0; rank < ranks_after; ++rank) {
-    LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, DistributedSampler::Create(dataset->size(), {ranks_after, rank, true, seed}));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto sampler,
+                              DistributedSampler::Create(dataset->size(), {ranks_after, rank, true, seed}));
     LOCKSTEP_RETURN_IF_ERROR(sampler.Restore(state));
     sampler.set_epoch(epoch);
     int64_t count = 0;
