@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import nets
+import processes
 import torch
 import training
 
@@ -100,30 +101,8 @@ def start_python(group, rank, init_method, output):
     return process
 
 
-def expect_success(test, processes):
-    """Ends all processes; names each that failed."""
-    failures = []
-    for process in processes:
-        if isinstance(process, subprocess.Popen):
-            try:
-                _, error = process.communicate(timeout=2 * training.PATIENCE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                _, error = process.communicate()
-            if process.returncode:
-                failures.append(f"a C++ rank ended with {process.returncode}: {error}")
-        else:
-            process.join(2 * training.PATIENCE)
-            if process.exitcode is None:
-                process.kill()
-                process.join()
-            if process.exitcode:
-                failures.append(f"a Python rank ended with {process.exitcode}")
-    test.assertEqual(failures, [])
-
-
-def bits(tensor):
-    return tensor.contiguous().flatten().view(torch.uint8)
+def expect_success(test, ranks):
+    processes.expect_success(test, ranks, 2 * training.PATIENCE)
 
 
 def expect_same_bits(test, group, expected_path, found_path, where):
@@ -135,10 +114,7 @@ def expect_same_bits(test, group, expected_path, found_path, where):
 
 def expect_same_state(test, expected_path, found_path, where):
     expected, found = (torch.load(path, weights_only=True) for path in (expected_path, found_path))
-    test.assertEqual(list(found["state_dict"]), list(expected["state_dict"]), where)
-    for name, value in expected["state_dict"].items():
-        test.assertEqual(found["state_dict"][name].dtype, value.dtype, f"{where}: {name}")
-        test.assertTrue(torch.equal(bits(found["state_dict"][name]), bits(value)), f"{where}: {name}")
+    processes.expect_same_bits(test, expected["state_dict"], found["state_dict"], where)
 
 
 def expect_learning(test, group, path):

@@ -10,7 +10,7 @@ def peer_test(name, script = None, inputs = [], data = [], args = [], tags = [],
 
     Args:
       name: the test's name, by custom *_peer_test.
-      script: a Python file, usually with `unittest.main()` at its end; <name>.py by default.
+      script: a Python file, usually with `unittest.main()` at its end; <name>.py by default. It may import processes.py.
       inputs: what the script runs or reads and gets as arguments, such as C++ binaries.
       data: what else it runs or reads.
       args: further arguments.
@@ -23,7 +23,7 @@ def peer_test(name, script = None, inputs = [], data = [], args = [], tags = [],
         name = name,
         srcs = [str(Label("//tools/peer:run_peer.sh"))],
         args = ["$(location %s)" % label for label in [python, script] + inputs] + args,
-        data = [python, script] + inputs + data,
+        data = [python, script, str(Label("//tools/peer:processes.py"))] + inputs + data,
         tags = tags + ["peer"],
         **kwargs
     )

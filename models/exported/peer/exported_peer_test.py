@@ -16,6 +16,7 @@ import warnings
 import nets
 import torch
 import torch.distributed as dist
+from processes import expect_same_bits, expect_success
 
 TRAINER = os.path.abspath(sys.argv.pop(1))
 FORK = multiprocessing.get_context("fork")
@@ -128,42 +129,13 @@ class Case:
         return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment), output
 
 
-def bits(tensor):
-    return tensor.contiguous().flatten().view(torch.uint8)
-
-
 class Exported(unittest.TestCase):
-    def expect_success(self, processes):
-        failures = []
-        for process in processes:
-            if isinstance(process, subprocess.Popen):
-                try:
-                    _, error = process.communicate(timeout=2 * PATIENCE)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    _, error = process.communicate()
-                if process.returncode:
-                    failures.append(f"a C++ rank ended with {process.returncode}: {error}")
-            else:
-                process.join(2 * PATIENCE)
-                if process.exitcode is None:
-                    process.kill()
-                    process.join()
-                if process.exitcode:
-                    failures.append(f"a Python rank ended with {process.exitcode}")
-        self.assertEqual(failures, [])
-
-    def expect_same_bits(self, expected, found, where):
-        self.assertEqual(found.dtype, expected.dtype, where)
-        self.assertEqual(found.shape, expected.shape, where)
-        self.assertTrue(torch.equal(bits(found), bits(expected)), where)
-
     def check(self, name, optimizer="sgd", world_size=1, **options):
         with tempfile.TemporaryDirectory() as folder:
             case = Case(name, optimizer, world_size, folder, **options)
             python = [case.start_python(rank) for rank in range(world_size)]
             cpp = [case.start_cpp(rank) for rank in range(world_size)]
-            self.expect_success([process for process, _ in python + cpp])
+            expect_success(self, [process for process, _ in python + cpp], 2 * PATIENCE)
             for rank in range(world_size):
                 self.compare(case, python[rank][1], cpp[rank][1], f"{name}, rank {rank}")
 
@@ -171,11 +143,9 @@ class Exported(unittest.TestCase):
         expected, found = (torch.load(f"{path}.pt", weights_only=True) for path in (expected_path, found_path))
         self.assertEqual(len(expected["losses"]), STEPS)
         self.assertEqual([loss.hex() for loss in found["losses"]], [loss.hex() for loss in expected["losses"]], where)
-        self.assertEqual(list(found["state_dict"]), list(expected["state_dict"]), where)
-        for name, value in expected["state_dict"].items():
-            self.expect_same_bits(value, found["state_dict"][name], f"{where}: {name}")
+        expect_same_bits(self, expected["state_dict"], found["state_dict"], where)
         expected_logits, found_logits = (torch.load(f"{path}_logits.pt") for path in (expected_path, found_path))
-        self.expect_same_bits(expected_logits, found_logits, f"{where}: logits")
+        expect_same_bits(self, {"logits": expected_logits}, {"logits": found_logits}, where)
         self.compare_saved(case, expected["state_dict"], found_path, where)
 
     def compare_saved(self, case, state_dict, found_path, where):
@@ -183,8 +153,8 @@ class Exported(unittest.TestCase):
         program = torch.export.load(f"{found_path}.pt2")
         original = torch.export.load(f"{case.folder}/net.pt2")
         self.assertEqual(list(program.state_dict), list(original.state_dict), where)
-        for name, value in state_dict.items():
-            self.expect_same_bits(value, program.state_dict[name], f"{where}: {name} of the saved file")
+        saved = {name: program.state_dict[name] for name in state_dict}
+        expect_same_bits(self, state_dict, saved, f"{where}, the saved file")
         required = {name: parameter.requires_grad for name, parameter in original.named_parameters()}
         self.assertEqual({name: value.requires_grad for name, value in program.named_parameters()}, required)
         self.assertEqual(str(program.graph_module.code), str(original.graph_module.code), where)

@@ -17,6 +17,7 @@ import warnings
 import nets
 import torch
 import torch.distributed as dist
+from processes import expect_same_bits, expect_success
 
 TRAINER = os.path.abspath(sys.argv.pop(1))
 FORK = multiprocessing.get_context("fork")
@@ -100,43 +101,13 @@ class Case:
         return f"file://{self.folder}/{side}_store"
 
 
-def bits(tensor):
-    return tensor.contiguous().flatten().view(torch.uint8)
-
-
 class Scripted(unittest.TestCase):
-    def expect_success(self, processes):
-        failures = []
-        for process in processes:
-            if isinstance(process, subprocess.Popen):
-                try:
-                    _, error = process.communicate(timeout=2 * PATIENCE)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    _, error = process.communicate()
-                if process.returncode:
-                    failures.append(f"a C++ rank ended with {process.returncode}: {error}")
-            else:
-                process.join(2 * PATIENCE)
-                if process.exitcode is None:
-                    process.kill()
-                    process.join()
-                if process.exitcode:
-                    failures.append(f"a Python rank ended with {process.exitcode}")
-        self.assertEqual(failures, [])
-
-    def expect_same_bits(self, expected, found, where):
-        self.assertEqual(list(found), list(expected), where)
-        for name, value in expected.items():
-            self.assertEqual(found[name].dtype, value.dtype, f"{where}: {name}")
-            self.assertTrue(torch.equal(bits(found[name]), bits(value)), f"{where}: {name}")
-
     def check(self, name, world_size, eager=False):
         with tempfile.TemporaryDirectory() as folder:
             case = Case(name, world_size, folder, eager)
             python = [case.start_python(rank, "python") for rank in range(world_size)]
             cpp = [case.start_cpp(rank, "cpp") for rank in range(world_size)]
-            self.expect_success([process for process, _ in python + cpp])
+            expect_success(self, [process for process, _ in python + cpp], 2 * PATIENCE)
             for rank in range(world_size):
                 self.compare(case, python[rank][1], cpp[rank][1], f"rank {rank}")
 
@@ -144,7 +115,7 @@ class Scripted(unittest.TestCase):
         expected, found = (torch.load(f"{path}.pt", weights_only=True) for path in (expected_path, found_path))
         self.assertEqual(len(expected["losses"]), STEPS)
         self.assertEqual([loss.hex() for loss in found["losses"]], [loss.hex() for loss in expected["losses"]], where)
-        self.expect_same_bits(expected["state_dict"], found["state_dict"], where)
+        expect_same_bits(self, expected["state_dict"], found["state_dict"], where)
         for key, value in case.initial.items():
             if "never" not in key and "positions" not in key:
                 self.assertFalse(torch.equal(found["state_dict"][key], value), key)  # it was trained
@@ -152,7 +123,7 @@ class Scripted(unittest.TestCase):
         of_file = case.net if case.eager else torch.jit.load(f"{case.folder}/net.ts")
         self.assertEqual(str(of_file.load_state_dict(found["state_dict"])), "<All keys matched successfully>")
         trained = torch.jit.load(f"{found_path}.ts").eval()
-        self.expect_same_bits(expected["state_dict"], trained.state_dict(), where)
+        expect_same_bits(self, expected["state_dict"], trained.state_dict(), where)
         of_python = case.net.eval() if case.eager else torch.jit.load(f"{expected_path}.ts").eval()
         required = {key: parameter.requires_grad for key, parameter in of_python.named_parameters()}
         self.assertEqual({key: parameter.requires_grad for key, parameter in trained.named_parameters()}, required)
@@ -166,7 +137,7 @@ class Scripted(unittest.TestCase):
             case = Case(name, 2, folder)
             python = [case.start_python(rank, "python") for rank in range(2)]
             mixed = [case.start_cpp(0, "mixed"), case.start_python(1, "mixed")]
-            self.expect_success([process for process, _ in python + mixed])
+            expect_success(self, [process for process, _ in python + mixed], 2 * PATIENCE)
             for rank in range(2):
                 self.compare(case, python[rank][1], mixed[rank][1], f"rank {rank}")
 
