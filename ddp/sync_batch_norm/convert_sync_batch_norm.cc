@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lockstep/base/batch_norms_in_code.h"
 #include "lockstep/ddp/sync_batch_norm/sync_batch_norm.h"
 
 namespace lockstep::ddp {
@@ -69,14 +70,21 @@ bool IsBatchNorm(const Module& module) {
          dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module) != nullptr;
 }
 
+std::string Joined(const std::string& path, const std::string& name) {
+  return absl::StrCat(path, path.empty() ? "" : ".", name);
+}
+
 // Collects the replacements without making them.
 class Plan {
  public:
   explicit Plan(comm::ProcessGroup* group) : group_(group) {}
 
   void AddChildren(Module& parent, const std::string& path) {
+    if (const auto* program = dynamic_cast<const BatchNormsInCode*>(&parent)) {
+      for (const std::string& name : program->BatchNorms()) in_code_.push_back(Joined(path, name));
+    }
     for (const auto& item : parent.named_children()) {
-      const std::string child_path = absl::StrCat(path, path.empty() ? "" : ".", item.key());
+      const std::string child_path = Joined(path, item.key());
       if (IsBatchNorm(*item.value())) {
         Add(parent, item.key(), item.value(), child_path);
       } else {
@@ -85,7 +93,25 @@ class Plan {
     }
   }
 
-  const std::vector<std::string>& impossible() const { return impossible_; }
+  // FailedPrecondition, with the names of all layers that cannot be replaced.
+  absl::Status Check() const {
+    std::vector<std::string> reasons;
+    if (!impossible_.empty()) {
+      reasons.push_back(absl::StrCat(
+          "these BatchNorm layers are members of classes that call them by their type, so they cannot be replaced, and "
+          "nothing changed: ",
+          absl::StrJoin(impossible_, ", "), "; pass the model a norm factory (ddp::SyncBatchNormFactory) instead"));
+    }
+    if (!in_code_.empty()) {
+      reasons.push_back(absl::StrCat(
+          "these batch normalisations are operators of a program that Python exported, so they cannot be replaced, and "
+          "nothing changed: ",
+          absl::StrJoin(in_code_, ", "),
+          "; before the export, use another normalisation in Python, such as GroupNorm"));
+    }
+    if (reasons.empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("ConvertSyncBatchNorm: ", absl::StrJoin(reasons, "; ")));
+  }
 
   int CarryOut() const {
     for (const std::function<void()>& replacement : replacements_) replacement();
@@ -110,7 +136,8 @@ class Plan {
   comm::ProcessGroup* group_;
   std::map<std::shared_ptr<Module>, Layer> layers_;  // by the layer they replace
   std::vector<std::function<void()>> replacements_;
-  std::vector<std::string> impossible_;
+  std::vector<std::string> impossible_;  // the paths of layers
+  std::vector<std::string> in_code_;     // the paths of layers that only a program has
 };
 
 }  // namespace
@@ -123,12 +150,8 @@ absl::StatusOr<int> ConvertSyncBatchNorm(Module& module, comm::ProcessGroup* gro
   }
   Plan plan(group);
   plan.AddChildren(module, "");
-  if (!plan.impossible().empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "ConvertSyncBatchNorm: these BatchNorm layers are members of classes that call them by their type, so they "
-        "cannot be replaced, and nothing changed: ",
-        absl::StrJoin(plan.impossible(), ", "), "; pass the model a norm factory (ddp::SyncBatchNormFactory) instead"));
-  }
+  const absl::Status status = plan.Check();
+  if (!status.ok()) return status;
   return plan.CarryOut();
 }
 

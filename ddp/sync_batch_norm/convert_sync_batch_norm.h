@@ -32,6 +32,9 @@ namespace lockstep::ddp {
 // nothing changes, and FailedPrecondition names all of them ("layer1.0.bn1"). Let such a model take a norm factory
 // instead (norm_factory.h).
 //
+// The batch normalisation of a program that Python exported (models/exported) cannot be replaced either: it is an
+// operator of the program. FailedPrecondition names each layer.
+//
 // `group` is borrowed and must outlive the layers.
 absl::StatusOr<int> ConvertSyncBatchNorm(torch::nn::Module& module, comm::ProcessGroup* group);
 
