@@ -59,6 +59,7 @@ set(lockstep_base_sources
   base/wrapped_text.cc
 )
 set(lockstep_base_headers
+  base/batch_norms_in_code.h
   base/non_persistent_buffers.h
   base/output_file.h
   base/posix/unique_fd.h
@@ -603,6 +604,10 @@ set(lockstep_checkpoint_sources
   checkpoint/pickle/reader.cc
   checkpoint/pickle/refusals.cc
   checkpoint/pickle/writer.cc
+  checkpoint/pt2/archive.cc
+  checkpoint/pt2/json_reader.cc
+  checkpoint/pt2/payload.cc
+  checkpoint/pt2/tensors.cc
   checkpoint/rng_state.cc
   checkpoint/safetensors/header.cc
   checkpoint/safetensors/json_scanner.cc
@@ -640,7 +645,7 @@ set(lockstep_checkpoint_headers
   checkpoint/value.h
 )
 set(lockstep_checkpoint_components base base_torch optim)
-set(lockstep_checkpoint_third_party absl torch zlib)
+set(lockstep_checkpoint_third_party absl nlohmann_json torch zlib)
 lockstep_source_options("-ffp-contract=off"
   checkpoint/optim/scheduler.cc
   checkpoint/optim/chainable.cc
@@ -703,6 +708,7 @@ set(lockstep_inspect_program_sources
   checkpoint/inspect/inspect.cc
   checkpoint/inspect/leaves.cc
   checkpoint/inspect/listing.cc
+  checkpoint/inspect/programs.cc
 )
 set(lockstep_inspect_program_components base base_torch checkpoint)
 set(lockstep_inspect_program_third_party absl gflags libcrypto nlohmann_json torch)
@@ -913,19 +919,17 @@ set(lockstep_models_exported_sources
   models/exported/graph_parser.cc
   models/exported/input_checks.cc
   models/exported/interpreter.cc
-  models/exported/json_reader.cc
   models/exported/modes.cc
   models/exported/node_parser.cc
   models/exported/number_functions.cc
   models/exported/operands.cc
-  models/exported/payloads.cc
   models/exported/regions.cc
   models/exported/run.cc
   models/exported/structure.cc
 )
 set(lockstep_models_exported_headers models/exported/exported_module.h models/exported/file.h)
 set(lockstep_models_exported_components base base_torch checkpoint)
-set(lockstep_models_exported_third_party absl nlohmann_json torch)
+set(lockstep_models_exported_third_party absl torch)
 
 # lockstep::models_scripted
 set(lockstep_models_scripted_sources models/scripted/file.cc models/scripted/script_module.cc)

@@ -18,11 +18,13 @@
 #include "lockstep/checkpoint/archive/reader.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/file/byte_stream.h"
+#include "lockstep/checkpoint/file/foreign_format.h"
 #include "lockstep/checkpoint/file/path.h"
 #include "lockstep/checkpoint/inspect/difference.h"
 #include "lockstep/checkpoint/inspect/digest.h"
 #include "lockstep/checkpoint/inspect/leaves.h"
 #include "lockstep/checkpoint/inspect/listing.h"
+#include "lockstep/checkpoint/inspect/programs.h"
 #include "lockstep/checkpoint/safetensors/safetensors.h"
 
 DEFINE_bool(json, false, "Print JSON, with list.");
@@ -33,16 +35,19 @@ namespace lockstep::checkpoint::inspect {
 namespace {
 
 constexpr char kDescription[] =
-    R"(Looks into checkpoints: PyTorch's .pt files and safetensors files. The names of safetensors files end in .safetensors.
+    R"(Looks into checkpoints: PyTorch's .pt files, safetensors files (FILE.safetensors) and programs of torch.export (FILE.pt2).
 
   inspect list FILE [--json]  lists each tensor's name, dtype, shape, bytes and saved device, and the other values in short
-  inspect verify FILE         reads everything, and checks the checksums of a .pt file; names the damaged record
+  inspect verify FILE         reads everything, and checks the checksums of a .pt or .pt2 file; names the damaged record
   inspect digest FILE         prints the SHA-256 of each tensor's dtype, shape and elements, and last of these lines
   inspect diff A B            lists entries in one file only, other dtypes or shapes, and the number of different elements
   inspect convert IN OUT      writes OUT in the format of its name; for safetensors, dots join the keys of nested dicts
 
 No GPU is needed: all tensors are loaded to the CPU, and convert writes CPU tensors. A safetensors file made from a .pt file
 has the metadata {"format": "pt"}. A .pt file has no metadata, so those of a safetensors file are lost.
+
+Each program of a .pt2 file, often "model", has its state_dict, constants, inputs, outputs, sizes and numbers of operators.
+So convert NET.pt2 OUT --key=model.state_dict writes its weights. convert makes no .pt2 file.
 
 The exit code is 0 for success; 1 if a file is damaged or cannot be converted, or if two files differ; and 2 for an error in
 the command line, and if diff cannot read its files.)";
@@ -57,6 +62,7 @@ constexpr Command kCommands[] = {
     {"list", 1, "FILE"}, {"verify", 1, "FILE"}, {"digest", 1, "FILE"}, {"diff", 2, "A B"}, {"convert", 2, "IN OUT"}};
 
 bool IsSafetensors(const std::string& path) { return absl::EndsWith(path, ".safetensors"); }
+bool IsPt2(const std::string& path) { return absl::EndsWith(path, ".pt2"); }
 
 std::vector<Value> KeySteps() {
   std::vector<Value> steps;
@@ -84,8 +90,21 @@ absl::StatusOr<OpenedFile> OpenSafetensors(const std::string& path) {
   return OpenedFile{*std::move(part), std::move(loaded.metadata), loaded.has_metadata, {}};
 }
 
+absl::StatusOr<OpenedFile> OpenPt2(const std::string& path) {
+  OpenedFile file;
+  LOCKSTEP_RETURN_IF_ERROR(file::AtPath(path, [&]() -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(const file::ByteSource source, file::OpenFile(path));
+    LOCKSTEP_RETURN_IF_ERROR(file::CheckForeignFormat(source));
+    LOCKSTEP_ASSIGN_OR_RETURN(const Value programs, ReadPrograms(source));
+    LOCKSTEP_ASSIGN_OR_RETURN(file.value, Get(programs, KeyPath(KeySteps())));
+    return absl::OkStatus();
+  }));
+  return file;
+}
+
 // The whole file, or the part under --key.
 absl::StatusOr<OpenedFile> Open(const std::string& path) {
+  if (IsPt2(path)) return OpenPt2(path);
   return IsSafetensors(path) ? OpenSafetensors(path) : OpenPt(path);
 }
 
@@ -155,6 +174,7 @@ absl::Status ConvertToSafetensors(const OpenedFile& file, const std::string& fro
 }
 
 absl::Status Convert(const std::string& from, const std::string& to) {
+  if (IsPt2(to)) return absl::InvalidArgumentError(absl::StrCat(to, ": only torch.export makes a program"));
   LOCKSTEP_ASSIGN_OR_RETURN(const OpenedFile file, Open(from));
   if (!IsSafetensors(to)) return Save(to, file.value);
   const absl::Status status = ConvertToSafetensors(file, from, to);

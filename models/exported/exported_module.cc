@@ -7,12 +7,14 @@
 #include <unordered_map>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/models/exported/interpreter.h"
+#include "lockstep/models/exported/modes.h"
 #include "lockstep/models/exported/program.h"
 
 namespace lockstep::models::exported {
@@ -107,6 +109,21 @@ void ExportedModuleImpl::train(bool on) {
   ThrowIfError(interpreter_->SetTraining(on));
   torch::nn::Module::train(on);
 }
+
+torch::OrderedDict<std::string, at::Tensor> ExportedModuleImpl::named_parameters(bool recurse) const {
+  absl::flat_hash_set<const c10::TensorImpl*> seen;
+  torch::OrderedDict<std::string, at::Tensor> named;
+  for (const auto& parameter : torch::nn::Module::named_parameters(recurse)) {
+    if (seen.insert(parameter.value().unsafeGetTensorImpl()).second) named.insert(parameter.key(), parameter.value());
+  }
+  return named;
+}
+
+std::vector<at::Tensor> ExportedModuleImpl::parameters(bool recurse) const {
+  return named_parameters(recurse).values();
+}
+
+std::vector<std::string> ExportedModuleImpl::BatchNorms() const { return BatchNormsOf(*program_->graph); }
 
 void ExportedModuleImpl::pretty_print(std::ostream& stream) const { stream << name(); }
 

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/batch_norms_in_code.h"
 #include "lockstep/base/non_persistent_buffers.h"
 
 namespace lockstep::models::exported {
@@ -47,7 +48,7 @@ using NamedInputs = std::vector<std::pair<std::string, c10::IValue>>;
 // Random operators draw from LibTorch's default generators. Only one thread at a time may use the module, for a call, a
 // change of mode or Save(). A copy by clone() is independent. to() moves parameters and buffers only: give Load() the
 // device.
-class ExportedModuleImpl : public torch::nn::Module, public NonPersistentBuffers {
+class ExportedModuleImpl : public torch::nn::Module, public NonPersistentBuffers, public BatchNormsInCode {
  public:
   // Throws StatusError with the errors of Load() that a node causes.
   explicit ExportedModuleImpl(std::shared_ptr<const Program> program);
@@ -83,7 +84,14 @@ class ExportedModuleImpl : public torch::nn::Module, public NonPersistentBuffers
   // mode alone. A branch that Python took because of the mode (if self.training) is not seen.
   void train(bool on = true) override;
 
+  // Python's lists, which have a tied parameter once, under its first name. Through a reference to torch::nn::Module it
+  // is listed under each of its names, as LibTorch does.
+  std::vector<at::Tensor> parameters(bool recurse = true) const;
+  torch::OrderedDict<std::string, at::Tensor> named_parameters(bool recurse = true) const;
+
   bool IsNonPersistent(const std::string& buffer) const override { return non_persistent_.count(buffer) > 0; }
+
+  std::vector<std::string> BatchNorms() const override;
 
   void pretty_print(std::ostream& stream) const override;
 

@@ -40,7 +40,8 @@ TEST(File, SavedWeightsComeBack) {
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(Identical(checkpoint::StateDict(**again), checkpoint::StateDict(*net)));
   EXPECT_TRUE((*again)->named_buffers()["scale"].equal(net->named_buffers()["scale"]));
-  EXPECT_TRUE((*again)->named_parameters()["last.weight"].is_same((*again)->named_parameters()["tied.weight"]));
+  const torch::nn::Module& module = **again;  // which lists a tied parameter twice
+  EXPECT_TRUE(module.named_parameters()["last.weight"].is_same(module.named_parameters()["tied.weight"]));
 }
 
 TEST(File, AnUnchangedProgramIsWrittenAgain) {
@@ -52,6 +53,22 @@ TEST(File, AnUnchangedProgramIsWrittenAgain) {
   EXPECT_NE(first, second);  // the names of the archives
   ASSERT_TRUE(Save(Path(folder), *Load(Path(folder, "again.pt2"))).ok());
   EXPECT_EQ(folder.Read("net.pt2"), first);
+}
+
+TEST(File, AProgramOf2_7IsWrittenInTodaysLayout) {
+  const Folder folder;
+  const ExportedModule net = *Load("models/exported/testdata/net_2.7.pt2");
+  {
+    const c10::NoGradGuard no_grad;
+    for (at::Tensor& parameter : net->parameters()) parameter.mul_(1.5);
+  }
+  ASSERT_TRUE(Save(Path(folder), net).ok());
+  EXPECT_THAT(folder.Read("net.pt2"), HasSubstr("net/data/weights/model_weights_config.json"));
+  const absl::StatusOr<ExportedModule> again = Load(Path(folder));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(Identical(checkpoint::StateDict(**again), checkpoint::StateDict(*net)));
+  EXPECT_TRUE((*again)->named_buffers()["scale"].equal(net->named_buffers()["scale"]));
+  EXPECT_EQ((*again)->parameters().size(), net->parameters().size());  // tied
 }
 
 TEST(File, ChoosesOneOfSeveralPrograms) {

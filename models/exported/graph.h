@@ -12,7 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/checkpoint/pt2/payload.h"
+
 namespace lockstep::models::exported {
+
+using checkpoint::pt2::Extent;
+using checkpoint::pt2::TensorMeta;
 
 struct Graph;
 
@@ -61,27 +66,6 @@ struct Node {
 
   // Names the node in an error: node "linear_3" (torch.ops.aten.linear.default) at net.py:12: return self.fc(x)
   std::string Place() const;
-};
-
-// A size or stride: a number, a symbol, or an expression of symbols.
-struct Extent {
-  int64_t number = -1;      // -1 if it is symbolic
-  std::string symbol = {};  // empty for an expression
-};
-
-struct DeviceName {
-  std::string type = "cpu";
-  int64_t index = -1;
-};
-
-struct TensorMeta {
-  int64_t dtype = 0;
-  std::vector<Extent> sizes;
-  std::vector<Extent> strides;
-  Extent storage_offset;
-  bool requires_grad = false;
-  DeviceName device = {};
-  int64_t layout = 7;  // strided
 };
 
 struct Value {
@@ -140,15 +124,6 @@ struct ExportedGraph {
   std::vector<std::string> modules;  // the dotted names of all submodules, parents first
   std::vector<RangeConstraint> ranges;
   std::string torch_version;
-};
-
-// How one weight or constant is stored.
-struct Payload {
-  std::string name;         // the Python name
-  std::string record = {};  // the file's, below data/weights/ or data/constants/
-  bool is_parameter = false;
-  bool pickled = false;
-  std::optional<TensorMeta> tensor = {};
 };
 
 }  // namespace lockstep::models::exported

@@ -5,11 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
-#include "lockstep/models/exported/json_reader.h"
+#include "lockstep/checkpoint/pt2/json_reader.h"
 #include "lockstep/models/exported/node_parser.h"
 
 namespace lockstep::models::exported {
 namespace {
+
+using checkpoint::pt2::ParseJson;
 
 constexpr int64_t kSchemaMajor = 8;
 constexpr int64_t kTreeSpecVersion = 1;
@@ -262,24 +264,6 @@ absl::StatusOr<ExportedGraph> ParseProgram(absl::string_view text) {
   CheckTrees(json, program);
   LOCKSTEP_RETURN_IF_ERROR(json.status());
   return program;
-}
-
-absl::StatusOr<std::vector<Payload>> ParsePayloads(absl::string_view text) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Json source, ParseJson(text));
-  JsonReader json;
-  std::vector<Payload> payloads;
-  for (const auto& [name, entry] : json.Object(source, "config").items()) {
-    Payload payload{name};
-    json.Within(absl::StrCat("\"", name, "\""), [&, &entry = entry] {
-      payload.record = json.Text(entry, "path_name");
-      payload.is_parameter = json.Bool(entry, "is_param");
-      payload.pickled = json.Bool(entry, "use_pickle");
-      if (const Json* meta = JsonReader::Find(entry, "tensor_meta")) payload.tensor = ParseTensorMeta(json, *meta);
-    });
-    payloads.push_back(std::move(payload));
-  }
-  LOCKSTEP_RETURN_IF_ERROR(json.status());
-  return payloads;
 }
 
 }  // namespace lockstep::models::exported

@@ -1,11 +1,9 @@
-// Parses the JSON records of a .pt2 archive, trusting nothing. Pure.
+// Parses the program of a .pt2 archive, trusting nothing. Pure.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const ExportedGraph graph, ParseProgram(json));
 
 #ifndef LOCKSTEP_MODELS_EXPORTED_GRAPH_PARSER_H_
 #define LOCKSTEP_MODELS_EXPORTED_GRAPH_PARSER_H_
-
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -17,10 +15,6 @@ namespace lockstep::models::exported {
 // value is used before a node computes it, or the signature does not fit the graph. Unimplemented: the schema has
 // another major version, or the program uses something that is not supported. Errors name the node.
 absl::StatusOr<ExportedGraph> ParseProgram(absl::string_view json);
-
-// Parses data/weights/NAME_weights_config.json or its counterpart for constants, in the order of the file. Returns
-// DataLoss, like ParseProgram.
-absl::StatusOr<std::vector<Payload>> ParsePayloads(absl::string_view json);
 
 }  // namespace lockstep::models::exported
 

@@ -132,17 +132,5 @@ TEST(GraphParser, RefusesDeepNesting) {
   EXPECT_EQ(ParseProgram(deep).status(), absl::DataLossError("JSON nested more than 500 deep"));
 }
 
-TEST(GraphParser, ReadsPayloadsInTheirOrder) {
-  const absl::StatusOr<std::vector<Payload>> payloads = ParsePayloads(R"({"config": {
-    "b": {"path_name": "weight_0", "is_param": true, "use_pickle": false, "tensor_meta": null},
-    "a": {"path_name": "weight_1", "is_param": false, "use_pickle": true, "tensor_meta": null}}})");
-  ASSERT_TRUE(payloads.ok()) << payloads.status();
-  ASSERT_EQ(payloads->size(), 2);
-  EXPECT_EQ((*payloads)[0].name, "b");
-  EXPECT_TRUE((*payloads)[0].is_parameter);
-  EXPECT_EQ((*payloads)[1].record, "weight_1");
-  EXPECT_TRUE((*payloads)[1].pickled);
-}
-
 }  // namespace
 }  // namespace lockstep::models::exported

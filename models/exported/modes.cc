@@ -178,7 +178,33 @@ absl::Status CheckInstruction(const Instruction& instruction, std::optional<bool
       why, "; export the net in Python after net.", train ? "train()" : "eval()"));
 }
 
+void AddBatchNorms(const Graph& graph, const absl::flat_hash_map<int32_t, std::string>& buffers,
+                   std::vector<std::string>& names) {
+  for (const Node& node : graph.nodes) {
+    for (const NamedArgument& input : node.inputs) {
+      if (input.argument.graph) AddBatchNorms(*input.argument.graph, {}, names);
+    }
+    if (!absl::StrContains(OperatorName(node), "batch_norm")) continue;
+    const Argument* mean = FindInput(node, "running_mean");
+    const auto buffer = buffers.find(mean ? mean->value : -1);
+    std::string name = node.Place();
+    if (buffer != buffers.end()) name = std::string(absl::StripSuffix(buffer->second, ".running_mean"));
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> BatchNormsOf(const ExportedGraph& program) {
+  absl::flat_hash_map<int32_t, std::string> buffers;
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    if (program.inputs[i].kind == InputSpec::Kind::kBuffer)
+      buffers[program.graph.inputs[i].value] = program.inputs[i].target;
+  }
+  std::vector<std::string> names;
+  AddBatchNorms(program.graph, buffers, names);
+  return names;
+}
 
 std::optional<bool> FindModes(const Program& program, Code& code) {
   ModeFinder finder(program);

@@ -4,6 +4,8 @@
 #define LOCKSTEP_MODELS_EXPORTED_MODES_H_
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "lockstep/models/exported/code.h"
@@ -20,6 +22,10 @@ absl::Status CheckMode(const Code& code, std::optional<bool> exported, bool trai
 
 // Sets the flags. In the mode of the export they are the export's.
 void SetMode(Code& code, std::optional<bool> exported, bool train);
+
+// Returns the names of the layers whose batch normalisation the program computes, each once; of a layer without running
+// statistics, or in a body, the place of its node.
+std::vector<std::string> BatchNormsOf(const ExportedGraph& program);
 
 }  // namespace lockstep::models::exported
 

@@ -8,30 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lockstep/checkpoint/pt2/payload.h"
 
 namespace lockstep::models::exported {
 namespace {
 
+using checkpoint::pt2::DeviceName;
+using checkpoint::pt2::ParseDevice;
+using checkpoint::pt2::ParseTensorMeta;
 using Kind = Argument::Kind;
-
-// The schema writes a symbol as sympy does: Symbol('s77', positive=True, integer=True).
-std::string SymbolOf(absl::string_view expression) {
-  if (!absl::ConsumePrefix(&expression, "Symbol('")) return {};
-  const size_t end = expression.find('\'');
-  if (end == absl::string_view::npos || expression.find(')') != expression.size() - 1) return {};
-  return std::string(expression.substr(0, end));
-}
-
-Extent ParseExtent(JsonReader& json, const Json& extent) {
-  Extent parsed;
-  if (JsonReader::Find(extent, "as_int")) {
-    parsed.number = json.Integer(extent, "as_int");
-    if (json.ok() && parsed.number < 0) json.Damaged(absl::StrCat("a size, stride or offset is ", parsed.number));
-  } else {
-    parsed.symbol = SymbolOf(json.Text(json.Object(extent, "as_expr"), "expr_str"));
-  }
-  return parsed;
-}
 
 // The innermost frame of a Python traceback outside PyTorch's own files; the innermost if there is none.
 std::string LineOf(absl::string_view traceback) {
@@ -50,12 +35,6 @@ std::string LineOf(absl::string_view traceback) {
     if (!of_torch) own = any;
   }
   return own.empty() ? any : own;
-}
-
-DeviceName ParseDevice(JsonReader& json, const Json& device) {
-  DeviceName parsed{json.Text(device, "type")};
-  if (JsonReader::Find(device, "index")) parsed.index = json.Integer(device, "index");
-  return parsed;
 }
 
 // A Node, in `values`.
@@ -83,21 +62,6 @@ Node ParseNode(JsonReader& json, const Json& source, ValueTable& values) {
 }
 
 }  // namespace
-
-TensorMeta ParseTensorMeta(JsonReader& json, const Json& meta) {
-  TensorMeta parsed;
-  parsed.dtype = json.Integer(meta, "dtype");
-  for (const Json& size : json.List(meta, "sizes")) parsed.sizes.push_back(ParseExtent(json, size));
-  for (const Json& stride : json.List(meta, "strides")) parsed.strides.push_back(ParseExtent(json, stride));
-  parsed.storage_offset = ParseExtent(json, json.Object(meta, "storage_offset"));
-  parsed.requires_grad = json.Bool(meta, "requires_grad");
-  parsed.device = ParseDevice(json, json.Object(meta, "device"));
-  parsed.layout = json.Integer(meta, "layout");
-  if (json.ok() && parsed.sizes.size() != parsed.strides.size()) {
-    json.Damaged(absl::StrCat(parsed.sizes.size(), " sizes and ", parsed.strides.size(), " strides"));
-  }
-  return parsed;
-}
 
 ValueTable::ValueTable(JsonReader& json, const Json& graph, Graph& into) : json_(json), graph_(into) {
   const Json& tensors = json.Object(graph, "tensor_values");

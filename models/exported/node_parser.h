@@ -8,15 +8,16 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/checkpoint/pt2/json_reader.h"
 #include "lockstep/models/exported/graph.h"
-#include "lockstep/models/exported/json_reader.h"
 
 namespace lockstep::models::exported {
 
+using checkpoint::pt2::Json;
+using checkpoint::pt2::JsonReader;
+
 // A Graph of the schema. Fails `json` if it is malformed.
 Graph ParseGraph(JsonReader& json, const Json& graph);
-
-TensorMeta ParseTensorMeta(JsonReader& json, const Json& meta);
 
 // One graph's values by name, in the order in which they come to be.
 class ValueTable {

@@ -12,11 +12,14 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
-#include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/pt2/payload.h"
+#include "lockstep/checkpoint/pt2/tensors.h"
 
 namespace lockstep::models::exported {
 namespace {
 
+using checkpoint::pt2::DeviceOfSchema;
+using checkpoint::pt2::DtypeOfSchema;
 using Kind = Argument::Kind;
 
 // Python passes a number where a tensor is expected as a tensor that does not take part in the choice of the dtype.
@@ -32,8 +35,7 @@ bool IsNumber(const Argument& argument) {
 }
 
 absl::StatusOr<int64_t> LayoutOfSchema(int64_t number) {
-  constexpr int64_t kStrided = 7;
-  if (number == kStrided) return static_cast<int64_t>(c10::Layout::Strided);
+  if (number == checkpoint::pt2::kStridedLayout) return static_cast<int64_t>(c10::Layout::Strided);
   return absl::UnimplementedError(absl::StrCat("layout ", number, " of the schema is not supported, only strided"));
 }
 
@@ -172,24 +174,6 @@ c10::IValue DoubleOf(const c10::IValue& number) {
 }
 
 }  // namespace
-
-absl::StatusOr<c10::ScalarType> DtypeOfSchema(int64_t number) {
-  using T = c10::ScalarType;
-  constexpr T kFirst[] = {T::Byte,   T::Char,        T::Short,        T::Int,           T::Long, T::Half,    T::Float,
-                          T::Double, T::ComplexHalf, T::ComplexFloat, T::ComplexDouble, T::Bool, T::BFloat16};
-  constexpr T kLast[] = {T::UInt16, T::Float8_e4m3fn, T::Float8_e5m2, T::Float8_e4m3fnuz, T::Float8_e5m2fnuz};
-  if (number >= 1 && number <= 13) return kFirst[number - 1];
-  if (number >= 28 && number <= 32) return kLast[number - 28];
-  return absl::UnimplementedError(absl::StrCat("dtype ", number, " of the schema is unknown"));
-}
-
-absl::StatusOr<c10::Device> DeviceOfSchema(const std::string& type, int64_t index, std::optional<c10::Device> moved) {
-  if (moved && type != "meta") return *moved;
-  const absl::StatusOr<c10::Device> device =
-      TorchStatusOr("", [&] { return c10::Device(index < 0 ? type : absl::StrCat(type, ":", index)); });
-  if (device.ok()) return device;
-  return absl::DataLossError(absl::StrCat("there is no device \"", type, ":", index, "\""));
-}
 
 absl::StatusOr<Operand> MakeOperand(const Graph& graph, const Argument& argument, const c10::Type& type,
                                     std::optional<int32_t> list_size, std::optional<c10::Device> moved) {

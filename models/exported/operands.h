@@ -5,7 +5,6 @@
 
 #include <ATen/core/jit_type_base.h>
 #include <c10/core/Device.h>
-#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <optional>
@@ -15,12 +14,6 @@
 #include "lockstep/models/exported/graph.h"
 
 namespace lockstep::models::exported {
-
-// The dtype that the schema numbers so. Unimplemented: there is none.
-absl::StatusOr<c10::ScalarType> DtypeOfSchema(int64_t number);
-
-// The device that the program names, unless `moved` replaces it. DataLoss: there is no such device type.
-absl::StatusOr<c10::Device> DeviceOfSchema(const std::string& type, int64_t index, std::optional<c10::Device> moved);
 
 // `argument` as an operand of type `type`. `list_size`: the length of a list of fixed size, for which one number may
 // stand. `graph` has the values. Every device becomes `moved`, if it is set. DataLoss: the argument cannot have this

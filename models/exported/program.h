@@ -6,32 +6,25 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/checkpoint/pt2/tensors.h"
 #include "lockstep/models/exported/graph.h"
 
 namespace lockstep::models::exported {
 
-// A weight or constant of a file.
-struct SavedTensor {
-  Payload payload;
-  int64_t record_bytes = 0;
-  // Its value, if the graph does not have it as an input.
-  at::Tensor unused = {};
-};
-
 // The contents of a file besides the graph, to write it again.
 struct SavedRecords {
   std::string name;  // the program's
-  // All other records of the program, in the order of the file, without the archive's name.
+  // All other records of the program, without the archive's name.
   std::vector<std::pair<std::string, std::string>> records;
-  std::vector<SavedTensor> weights;
-  std::vector<SavedTensor> constants;
+  // A tensor is undefined if the graph has it as an input.
+  std::vector<checkpoint::pt2::StoredTensor> weights;
+  std::vector<checkpoint::pt2::StoredTensor> constants;
 };
 
 struct Program {

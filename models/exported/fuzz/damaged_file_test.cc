@@ -1,6 +1,8 @@
-// 2000 damaged copies of a file: each is refused, and the reason names the file, or is the same module.
+// Damaged copies of a file: each is refused, and the reason names the file, or is the same module. There are 250;
+// --test_env=LOCKSTEP_DAMAGES=8 takes 8 times as many.
 
 #include <ATen/ATen.h>
+#include <stdlib.h>
 
 #include <cstddef>
 #include <exception>
@@ -11,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
@@ -28,6 +31,13 @@ namespace lockstep::models::exported {
 namespace {
 
 using checkpoint::Value;
+
+// The number of damages of a kind, of which a run has `count` at least.
+int Times(int count) {
+  int times = 1;
+  const char* const text = getenv("LOCKSTEP_DAMAGES");
+  return count * (text && absl::SimpleAtoi(text, &times) ? times : 1);
+}
 
 constexpr char kModel[] = "models/model.json";
 constexpr char kWeights[] = "data/weights/model_weights_config.json";
@@ -135,34 +145,36 @@ class DamagedFile : public ::testing::Test {
 TEST_F(DamagedFile, FlippedBits) {
   const std::string bytes = Archive(ReadRecords(kPath));
   std::mt19937 random(1);
-  for (int i = 0; i < 700; ++i) {
+  const int count = Times(88);
+  for (int i = 0; i < count; ++i) {
     std::string flipped = bytes;
     const size_t at = random() % bytes.size();
     flipped[at] = static_cast<char>(flipped[at] ^ (1 << random() % 8));
     Check(absl::StrCat("a flipped bit of byte ", at), flipped);
   }
   EXPECT_EQ(refused_later_, 0);  // checksums are seen at once
-  EXPECT_GT(refused_, 400);
+  EXPECT_GT(refused_, count / 2);
 }
 
 TEST_F(DamagedFile, CutFiles) {
   const std::string bytes = Archive(ReadRecords(kPath));
-  for (int i = 0; i < 300; ++i) {
-    const size_t size = bytes.size() * i / 300;
+  const int count = Times(38);
+  for (int i = 0; i < count; ++i) {
+    const size_t size = bytes.size() * i / count;
     Check(absl::StrCat("cut to ", size), bytes.substr(0, size));
   }
-  EXPECT_EQ(refused_, 300);
+  EXPECT_EQ(refused_, count);
 }
 
 TEST_F(DamagedFile, EditedPrograms) {
-  CheckJson(kModel, 700, 3);
-  EXPECT_GT(refused_, 350) << same_ << " are the same, " << refused_later_ << " are refused by Call";
+  CheckJson(kModel, Times(88), 3);
+  EXPECT_GT(refused_, Times(40)) << same_ << " are the same, " << refused_later_ << " are refused by Call";
 }
 
 TEST_F(DamagedFile, EditedTablesOfWeights) {
-  CheckJson(kWeights, 200, 4);
-  CheckJson(kConstants, 70, 5);
-  EXPECT_GT(refused_, 130) << same_ << " are the same, " << refused_later_ << " are refused by Call";
+  CheckJson(kWeights, Times(25), 4);
+  CheckJson(kConstants, Times(9), 5);
+  EXPECT_GT(refused_, Times(16)) << same_ << " are the same, " << refused_later_ << " are refused by Call";
 }
 
 TEST_F(DamagedFile, MissingRecords) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "lockstep/checkpoint/pt2/payload.h"
 #include "lockstep/models/exported/graph.h"
 #include "lockstep/models/exported/graph_parser.h"
 #include "lockstep/tools/fuzz/require.h"
@@ -12,6 +13,7 @@
 namespace lockstep::models::exported {
 namespace {
 
+using checkpoint::pt2::Payload;
 using fuzz::Require;
 
 void CheckGraph(const Graph& graph);
@@ -79,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep::models::exported;  // NOLINT(google-build-using-namespace)
   const absl::string_view text(reinterpret_cast<const char*>(data), size);
   if (const auto program = ParseProgram(text); program.ok()) CheckProgram(*program);
-  if (const auto payloads = ParsePayloads(text); payloads.ok())
+  if (const auto payloads = lockstep::checkpoint::pt2::ParsePayloads(text); payloads.ok())
     for (const Payload& payload : *payloads)
       if (payload.tensor) CheckMeta(*payload.tensor);
   return 0;

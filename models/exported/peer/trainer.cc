@@ -13,7 +13,6 @@
 #include <gflags/gflags.h>
 #include <torch/utils.h>
 
-#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -101,23 +100,13 @@ Value Train(const Forward& forward, Optimizer optimizer, const std::vector<Value
   return Value::List(std::move(losses));
 }
 
-// Each parameter once: LibTorch lists tied ones under each of their names.
-std::vector<at::Tensor> ParametersOf(const ExportedModule& net) {
-  std::vector<at::Tensor> parameters;
-  for (const at::Tensor& parameter : net->parameters()) {
-    const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
-    if (std::none_of(parameters.begin(), parameters.end(), same)) parameters.push_back(parameter);
-  }
-  return parameters;
-}
-
 absl::StatusOr<Value> TrainWith(const Forward& forward, const ExportedModule& net, const std::vector<Value>& batches) {
   torch::manual_seed(FLAGS_rank);  // for dropout
   return TorchStatusOr("training", [&] {
     if (FLAGS_optimizer == "sgd") {
-      return Train(forward, optim::SGD(ParametersOf(net), optim::SGDOptions(FLAGS_lr).momentum(0.9)), batches);
+      return Train(forward, optim::SGD(net->parameters(), optim::SGDOptions(FLAGS_lr).momentum(0.9)), batches);
     }
-    return Train(forward, optim::AdamW(ParametersOf(net), optim::AdamWOptions(FLAGS_lr)), batches);
+    return Train(forward, optim::AdamW(net->parameters(), optim::AdamWOptions(FLAGS_lr)), batches);
   });
 }
 

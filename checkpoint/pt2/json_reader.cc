@@ -1,11 +1,11 @@
-#include "lockstep/models/exported/json_reader.h"
+#include "lockstep/checkpoint/pt2/json_reader.h"
 
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 
-namespace lockstep::models::exported {
+namespace lockstep::checkpoint::pt2 {
 namespace {
 
 constexpr int kMostNested = 500;
@@ -137,4 +137,4 @@ absl::StatusOr<Json> ParseJson(absl::string_view text) {
   return json;
 }
 
-}  // namespace lockstep::models::exported
+}  // namespace lockstep::checkpoint::pt2

@@ -5,8 +5,8 @@
 //   json.Within("node 3", [&] { ... });    // names the place in errors
 //   LOCKSTEP_RETURN_IF_ERROR(json.status());
 
-#ifndef LOCKSTEP_MODELS_EXPORTED_JSON_READER_H_
-#define LOCKSTEP_MODELS_EXPORTED_JSON_READER_H_
+#ifndef LOCKSTEP_CHECKPOINT_PT2_JSON_READER_H_
+#define LOCKSTEP_CHECKPOINT_PT2_JSON_READER_H_
 
 #include <cstdint>
 #include <optional>
@@ -18,7 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 
-namespace lockstep::models::exported {
+namespace lockstep::checkpoint::pt2 {
 
 // Keeps the order of an object's keys, which is Python's order of parameters.
 using Json = nlohmann::ordered_json;
@@ -61,6 +61,6 @@ class JsonReader {
 // DataLoss: `text` is not JSON, or nested more than 500 deep.
 absl::StatusOr<Json> ParseJson(absl::string_view text);
 
-}  // namespace lockstep::models::exported
+}  // namespace lockstep::checkpoint::pt2
 
-#endif  // LOCKSTEP_MODELS_EXPORTED_JSON_READER_H_
+#endif  // LOCKSTEP_CHECKPOINT_PT2_JSON_READER_H_
