@@ -21,6 +21,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/fsdp/internal/sharded_module.h"
+#include "lockstep/fsdp/full_parameters.h"
 #include "lockstep/fsdp/options.h"
 
 namespace lockstep::fsdp {
@@ -74,9 +75,10 @@ class VirtualRankRange {
 //   loss(net(tokens), targets).backward();                    // sums the gradients unit by unit while it runs
 //   LOCKSTEP_RETURN_IF_ERROR(net.Step(optimizer));            // steps this rank's shards, and waits for the others'
 //
-// The parameters stay as they are for the module: whole, and readable at any time. They lie in memory that all ranks
-// share, so a host has them once. Each rank owns shards of them, steps these alone, and has gradients and states of
-// these alone. After backward the module's parameters have no gradient: the gradient is in shards().
+// The module's code stays as it is: in forward and backward its parameters are whole. On one host they lie in memory
+// that all ranks share (Residency::kSharedPages); otherwise a unit is gathered when it is used (Residency::kPaged). Each
+// rank owns shards of them, steps these alone, and has gradients and states of these alone. After backward the module's
+// parameters have no gradient: the gradient is in shards(). Other code reads parameters within FullParameters().
 //
 // Every rank must wrap the same module, and run the same sequence of forward, backward and Step(). Backward averages
 // over the ranks; several before a Step() add up. A parameter that no rank used in a step has no gradient in it.
@@ -88,7 +90,7 @@ class FullyShardedDataParallel {
  public:
   template <typename... Args>
   decltype(auto) forward(Args&&... args) {
-    module_->BeforeForward();
+    const internal::ShardedModule::Forward forward(module_.get());
     return net_->forward(std::forward<Args>(args)...);
   }
   template <typename... Args>
@@ -132,11 +134,26 @@ class FullyShardedDataParallel {
   // Without Options::virtual_ranks the loop runs once, for this rank.
   VirtualRankRange VirtualRanks(int64_t step) { return VirtualRankRange(module_.get(), step); }
 
-  // The wrapped module. Its parameters are whole, so its state dict is the whole model's, on every rank.
+  // Makes all parameters whole until the result is destroyed, and, with Access::kWrite, keeps what is written to them
+  // meanwhile. Every rank must call it, and write the same. With Residency::kPaged each rank then has memory for all
+  // parameters. With Residency::kSharedPages they are whole always, and nothing is copied.
+  //
+  //   {
+  //     LOCKSTEP_ASSIGN_OR_RETURN(const auto full, net.FullParameters());
+  //     if (group->rank() == 0) status = checkpoint::Save("net.pt", checkpoint::StateDict(*net.module()));
+  //   }
+  //
+  // FailedPrecondition: a backward runs, or another FullParameters() is open. Other errors are the group's.
+  absl::StatusOr<fsdp::FullParameters> FullParameters(Access access = Access::kRead) {
+    LOCKSTEP_RETURN_IF_ERROR(module_->BeginFull(access == Access::kWrite));
+    return fsdp::FullParameters(module_.get());
+  }
+
+  // The wrapped module.
   Net& module() { return net_; }
   const Net& module() const { return net_; }
 
-  // Each parameter of the module once, whole, in order.
+  // Each parameter of the module once, in order.
   const std::vector<at::Tensor>& parameters() const { return module_->parameters(); }
 
   void train(bool on = true) { net_->train(on); }
@@ -158,7 +175,9 @@ class FullyShardedDataParallel {
 // the result. Compares the ranks' parameters and options, and gives every rank rank 0's parameters and buffers. Every
 // rank of `group` must call it, and it blocks until all do. InvalidArgument, on all ranks: the parameters or options
 // differ, no parameter requires gradients, a path of Options::units fits none, or two parameters share memory.
-// FailedPrecondition: the group's backend does not share memory, as shm does. Unimplemented: a parameter is not on the
+// FailedPrecondition: Options::residency is kSharedPages, and the group's backend does not share memory, as shm does.
+// With Residency::kPaged, InvalidArgument also if another tensor, such as a view, holds a parameter's memory.
+// Unimplemented: a parameter is not on the
 // CPU. Other errors come from the group.
 template <typename Net>
 absl::StatusOr<FullyShardedDataParallel<Net>> Wrap(Net net, comm::ProcessGroup* group, const Options& options = {}) {

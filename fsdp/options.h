@@ -17,14 +17,30 @@ enum class Shard {
   kRows,
 };
 
+// Where the values of the parameters are.
+enum class Residency {
+  // kSharedPages if the ranks are on one host, over the shm backend, or if there is one rank. Otherwise kPaged.
+  kAuto,
+  // Once, in memory that all ranks of the host share. Every rank can read all parameters at any time.
+  kSharedPages,
+  // Each rank has its share in private memory. A unit's whole parameters are gathered from all ranks when an operator
+  // uses one of them, and freed afterwards.
+  kPaged,
+};
+
 struct Options {
-  // Paths of modules whose parameters are one unit: they are reduced together. In a path, * stands for one name:
+  // Paths of modules whose parameters are one unit: they are reduced, and with Residency::kPaged gathered, together. In a path, * stands for one name:
   // "blocks.*". The parameters of a module inside belong to the first path that fits. Parameters outside of all paths,
   // and all if there is no path, are grouped in order by unit_bytes.
   std::vector<std::string> units;
   int64_t unit_bytes = int64_t{25} << 20;
 
   Shard shard = Shard::kElements;
+
+  Residency residency = Residency::kAuto;
+  // With kPaged: the number of units that stay whole in forward, those that were used last. 1 needs less memory. It is as
+  // fast if the network goes through its units one after the other, and slower if it uses two of them in turn.
+  int whole_units = 2;
 
   // If positive, training gives the same bits on any number of ranks up to this one: see
   // FullyShardedDataParallel::VirtualRanks(). Must be at least the number of ranks, and the same on every rank.

@@ -43,6 +43,7 @@ absl::Status Train(Handle& net, const Step& take_step) {
   return thrown.ok() ? status : thrown;
 }
 
+template <Residency residency>
 absl::StatusOr<uint64_t> TrainSharded(const comm::InitOptions& init) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(init));
   at::manual_seed(3 + group->rank());
@@ -50,9 +51,11 @@ absl::StatusOr<uint64_t> TrainSharded(const comm::InitOptions& init) {
   options.virtual_ranks = kVirtualRanks;
   options.virtual_seed = 7;
   options.unit_bytes = 300;
+  options.residency = residency;
   LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(ddp::testing::DropoutNet(6, 16, 2), group.get(), options));
   optim::AdamW optimizer(net.shards(), optim::AdamWOptions(0.01).fused(true));
   LOCKSTEP_RETURN_IF_ERROR(Train(net, [&] { return net.Step(optimizer); }));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto full, net.FullParameters());
   const uint64_t digest = ddp::testing::Digest(*net.module());
   LOCKSTEP_RETURN_IF_ERROR(group->Barrier());
   return digest;
@@ -75,8 +78,10 @@ absl::StatusOr<uint64_t> TrainReplicated(const comm::InitOptions& init) {
 }
 
 // The digest of the last rank.
-std::string DigestOn(int ranks, absl::StatusOr<uint64_t> (*train)(const comm::InitOptions&)) {
+std::string DigestOn(int ranks, absl::StatusOr<uint64_t> (*train)(const comm::InitOptions&),
+                     const std::string& backend = "auto") {
   comm::InitOptions options;
+  options.backend = backend;
   options.timeout = absl::Seconds(30);
   RankProcesses processes(ranks, options, [train](const comm::InitOptions& init, const Process::Say& say) {
     const absl::StatusOr<uint64_t> digest = train(init);
@@ -90,7 +95,41 @@ std::string DigestOn(int ranks, absl::StatusOr<uint64_t> (*train)(const comm::In
 TEST(FullyShardedProcesses, DropOutTheSameNumbersAsDistributedDataParallelOnAnyNumberOfRanks) {
   const std::string expected = DigestOn(1, TrainReplicated);
   ASSERT_EQ(expected.rfind("digest ", 0), 0) << expected;
-  for (const int ranks : {1, 2, 3, 5}) EXPECT_EQ(DigestOn(ranks, TrainSharded), expected) << ranks << " ranks";
+  for (const int ranks : {1, 2, 3, 5}) {
+    EXPECT_EQ(DigestOn(ranks, TrainSharded<Residency::kAuto>), expected) << ranks << " ranks";
+    if (ranks == 5) continue;
+    EXPECT_EQ(DigestOn(ranks, TrainSharded<Residency::kPaged>, "gloo"), expected) << ranks << " ranks, paged";
+  }
+}
+
+// Rank 1 ends in the first gather of its third step; rank 0 says what it learns of it.
+int DieInAGather(const comm::InitOptions& init, const Process::Say& say) {
+  const auto group = comm::InitProcessGroup(init);
+  Options options;
+  options.residency = Residency::kPaged;
+  auto net = *Wrap(ddp::testing::DropoutNet(6, 16, 2), group->get(), options);
+  optim::AdamW optimizer(net.shards(), 0.01);
+  int steps = 0;
+  const absl::Status status = Train(net, [&] {
+    LOCKSTEP_RETURN_IF_ERROR(net.Step(optimizer));
+    if (++steps == 2 && (*group)->rank() == 1) _exit(7);
+    return absl::OkStatus();
+  });
+  say(absl::StrCat("after step ", steps, ": ", status.message()));
+  return 0;
+}
+
+TEST(FullyShardedProcesses, TheDeathOfARankWhileAnotherGathersIsAnError) {
+  for (const char* backend : {"gloo", "shm"}) {
+    comm::InitOptions options;
+    options.timeout = absl::Minutes(5);
+    options.backend = backend;
+    RankProcesses processes(2, options, DieInAGather);
+    const std::optional<Process::Line> line = processes[0].AwaitLine("", absl::Seconds(30));
+    ASSERT_TRUE(line);
+    EXPECT_THAT(line->text, ::testing::HasSubstr("after step 2: "));
+    EXPECT_THAT(line->text, ::testing::HasSubstr("rank 1"));
+  }
 }
 
 // Rank 1 ends in its third step; rank 0 says what it learns of it.

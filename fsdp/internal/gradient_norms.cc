@@ -1,39 +1,23 @@
 #include "lockstep/fsdp/internal/gradient_norms.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "lockstep/base/status.h"
-#include "lockstep/comm/internal/group_access.h"
 
 namespace lockstep::fsdp::internal {
 
-absl::Status GradientNorms::Allocate(const ShardReducer& reducer) {
-  if (memory_.defined()) return absl::OkStatus();
-  int64_t bytes = 1;
-  for (size_t u = 0; u < reducer.unit_count(); ++u) {
-    const ShardedUnit& unit = reducer.unit(u);
-    bytes = std::max<int64_t>(bytes, unit.layout.numel * unit.parameters[0].tensor.element_size());
-  }
-  if (group_->size() == 1) {
-    memory_ = at::empty({bytes}, at::kByte);
-    return absl::OkStatus();
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(memory_, comm::internal::GroupAccess::AllocateCommon(*group_, bytes));
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<at::Tensor>> GradientNorms::Compute(const ShardReducer& reducer,
                                                                const std::vector<at::Tensor>& parameters,
-                                                               double norm_type) {
+                                                               double norm_type) const {
   const c10::NoGradGuard no_grad;
-  LOCKSTEP_RETURN_IF_ERROR(Allocate(reducer));
   std::vector<Own> own;
   std::map<const at::TensorImpl*, size_t> places;  // in `own`
   for (size_t u = 0; u < reducer.unit_count(); ++u) {
@@ -60,30 +44,58 @@ absl::StatusOr<std::vector<at::Tensor>> GradientNorms::Compute(const ShardReduce
   return norms;
 }
 
+absl::StatusOr<std::vector<std::vector<at::Tensor>>> GradientNorms::Exchange(const ShardReducer& reducer,
+                                                                             size_t u) const {
+  const ShardedUnit& unit = reducer.unit(u);
+  const int rank = group_->rank();
+  std::vector<std::vector<at::Tensor>> parts(unit.parameters.size());
+  std::vector<int> owners(unit.parameters.size(), 0);  // of the first elements
+  std::vector<std::vector<at::Tensor>> to(group_->size());
+  std::vector<int64_t> sent(group_->size(), 0), received(group_->size(), 0);
+  std::vector<Piece> expected;
+  bool any_is_cut = false;
+  for (const Piece& piece : unit.layout.pieces) {  // a parameter's first piece is before its others
+    if (piece.begin == 0) owners[piece.parameter] = piece.rank;
+    const int owner = owners[piece.parameter];
+    any_is_cut |= piece.rank != owner;
+    // All ranks have a part of a gradient, or none has.
+    const at::Tensor gradient = piece.rank == rank ? reducer.GradientOf(u, piece) : at::Tensor();
+    if (piece.rank == rank && owner == rank && gradient.defined()) parts[piece.parameter].push_back(gradient);
+    if (piece.rank == rank && owner != rank && gradient.defined()) {
+      to[owner].push_back(gradient);
+      sent[owner] += gradient.numel();
+    }
+    if (piece.rank != rank && owner == rank && !parts[piece.parameter].empty()) {
+      expected.push_back(piece);
+      received[piece.rank] += piece.end - piece.begin;
+    }
+  }
+  if (!any_is_cut) return parts;
+  const at::TensorOptions options = unit.parameters[0].tensor.options().requires_grad(false);
+  std::vector<at::Tensor> inputs{at::empty({0}, options)};
+  for (const std::vector<at::Tensor>& gradients : to) inputs.insert(inputs.end(), gradients.begin(), gradients.end());
+  const at::Tensor output = at::empty({std::accumulate(received.begin(), received.end(), int64_t{0})}, options);
+  LOCKSTEP_RETURN_IF_ERROR(group_->AllToAllSingle(output, at::cat(inputs), received, sent));
+  int64_t place = 0;
+  for (const Piece& piece : expected) {  // in the order of ranks
+    parts[piece.parameter].push_back(output.narrow(0, place, piece.end - piece.begin));
+    place += piece.end - piece.begin;
+  }
+  return parts;
+}
+
 absl::Status GradientNorms::ComputeUnit(const ShardReducer& reducer, size_t u, double norm_type,
                                         std::vector<Own>& own) const {
-  const ShardedUnit& unit = reducer.unit(u);
-  const at::Tensor memory = memory_.narrow(0, 0, unit.layout.numel * unit.parameters[0].tensor.element_size())
-                                .view(unit.parameters[0].tensor.scalar_type());
-  const size_t first = own.size();
-  own.resize(first + unit.parameters.size());
-  std::vector<int> to_compute;
-  for (const Piece& piece : unit.layout.pieces) {
-    if (piece.rank != group_->rank()) continue;
-    const at::Tensor gradient = reducer.GradientOf(u, piece);
-    if (!gradient.defined()) continue;
-    memory.narrow(0, unit.layout.offsets[piece.parameter] + piece.begin, gradient.numel()).copy_(gradient);
-    if (piece.begin == 0) to_compute.push_back(piece.parameter);
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto parts, Exchange(reducer, u));
+  for (size_t k = 0; k < parts.size(); ++k) {
+    own.emplace_back();
+    if (parts[k].empty()) continue;
+    const at::Tensor& parameter = reducer.unit(u).parameters[k].tensor;
+    const at::Tensor flat = parts[k].size() == 1 ? parts[k][0] : at::cat(parts[k]);
+    const at::Tensor gradient = flat.as_strided(parameter.sizes(), parameter.strides());
+    own.back() = {at::linalg_vector_norm(gradient, norm_type).item<double>(), 1};
   }
-  LOCKSTEP_RETURN_IF_ERROR(group_->Barrier());
-  for (const int k : to_compute) {
-    const at::Tensor& parameter = unit.parameters[k].tensor;
-    const at::Tensor gradient =
-        memory.narrow(0, unit.layout.offsets[k], parameter.numel())
-            .as_strided(parameter.sizes(), parameter.strides(), memory.storage_offset() + unit.layout.offsets[k]);
-    own[first + k] = {at::linalg_vector_norm(gradient, norm_type).item<double>(), 1};
-  }
-  return group_->Barrier();  // the next unit's gradients take the memory
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep::fsdp::internal

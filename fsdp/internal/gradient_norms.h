@@ -15,18 +15,17 @@
 
 namespace lockstep::fsdp::internal {
 
-// Computes norms with the bits of a whole gradient's on one rank, for any number of ranks. The gradients of one unit at a
-// time come together in memory that the ranks have in common, and each parameter's norm is computed by the rank that
-// owns its first element.
+// Computes norms with the bits of a whole gradient's on one rank, for any number of ranks. The rank that owns a
+// parameter's first element gets the other parts of its gradient, and computes the norm. Holds those of one unit.
 class GradientNorms {
  public:
   // `group` is borrowed.
   explicit GradientNorms(comm::ProcessGroup* group) : group_(group) {}
 
   // Returns the norm of order `norm_type` of each of `parameters` that has a gradient, in their order, as tensors without
-  // dimensions. Call it after ShardReducer::Wait(), on every rank. Allocates the common memory in the first call.
+  // dimensions. Call it after ShardReducer::Wait(), on every rank.
   absl::StatusOr<std::vector<at::Tensor>> Compute(const ShardReducer& reducer,
-                                                  const std::vector<at::Tensor>& parameters, double norm_type);
+                                                  const std::vector<at::Tensor>& parameters, double norm_type) const;
 
  private:
   // The norm of one parameter's gradient on the rank that owns its first element, and else 0; and 1 if there is one.
@@ -34,11 +33,11 @@ class GradientNorms {
     double norm = 0, has_gradient = 0;
   };
 
-  absl::Status Allocate(const ShardReducer& reducer);
   absl::Status ComputeUnit(const ShardReducer& reducer, size_t unit, double norm_type, std::vector<Own>& own) const;
+  // Returns, for each parameter of the unit, the parts of its gradient in order, on the rank that owns the first one.
+  absl::StatusOr<std::vector<std::vector<at::Tensor>>> Exchange(const ShardReducer& reducer, size_t unit) const;
 
   comm::ProcessGroup* const group_;
-  at::Tensor memory_;  // bytes, for the largest unit
 };
 
 }  // namespace lockstep::fsdp::internal

@@ -6,21 +6,54 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/status.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/buffer_pool.h"
 #include "lockstep/fsdp/internal/unit_plan.h"
 
 namespace lockstep::fsdp::internal {
 
+// Units are numbered as in the vector that an implementation's Create() takes. Its first units are the trained ones.
+// The events of a step are told in the order in which they happen; by default nothing is to be done about them.
 class ParameterMemory {
  public:
   virtual ~ParameterMemory() = default;
+  ParameterMemory(const ParameterMemory&) = delete;
+  ParameterMemory& operator=(const ParameterMemory&) = delete;
 
   // Returns the memory of a piece that this rank owns: flat, with the parameter's values. The optimizer steps it.
   virtual at::Tensor Shard(size_t unit, const Piece& piece) const = 0;
 
+  // Buffers that hold any unit's gradients, for their reduction.
+  BufferPool& buffers() { return buffers_; }
+  // The number of reductions that may be under way, each with a buffer, when autograd goes on.
+  virtual size_t reductions() const = 0;
+
+  // A forward of the module begins or ends. Throws StatusError if a parameter is not as Create() left it.
+  virtual void BeginForward() {}
+  virtual void EndForward() {}
+  // All gradients of a unit have been accumulated, so its values are needed no more; all of a backward have been.
+  virtual void EndUnit(size_t unit) {}
+  virtual void EndBackward() {}
+  // The unit's gradients are about to be reduced, on all ranks. `brings`: false if this rank has no backward in this
+  // round. Then it takes part, until the others reduce the unit, in all that they need for their backward.
+  virtual absl::Status BeforeReduction(size_t unit, bool brings) { return absl::OkStatus(); }
+
+  // Between the two, which every rank calls, code outside of forward and backward may read the parameters. If `write`
+  // is true it may also change them, alike on all ranks.
+  virtual absl::Status BeginFull(bool write) = 0;
+  virtual absl::Status EndFull() = 0;
+
   // After the optimizer's step, on every rank: until it returns, no rank may read the module's parameters.
   virtual absl::Status AfterStep() = 0;
+
+ protected:
+  ParameterMemory(comm::ProcessGroup* group, int64_t buffer_bytes) : buffers_(group, buffer_bytes) {}
+
+ private:
+  BufferPool buffers_;
 };
 
 }  // namespace lockstep::fsdp::internal

@@ -1,7 +1,7 @@
 #include "lockstep/fsdp/internal/shard_reducer.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -17,8 +17,6 @@
 
 namespace lockstep::fsdp::internal {
 namespace {
-
-constexpr size_t kBuffers = 2;
 
 class GradientHook final : public torch::autograd::FunctionPostHook {
  public:
@@ -43,21 +41,21 @@ at::Tensor FlatGradient(const NamedTensor& parameter) {
         absl::StrCat("the gradient of ", parameter.name, " is sparse, which fully sharded training does not support")));
   }
   if (gradient.strides() != parameter.tensor.strides() || gradient.dtype() != parameter.tensor.dtype())
-    gradient = at::empty_like(parameter.tensor).copy_(gradient);
+    gradient = at::empty_strided(parameter.tensor.sizes(), parameter.tensor.strides(), parameter.tensor.options())
+                   .copy_(gradient);  // no operator on the parameter, whose values need not be there
   return gradient.as_strided({gradient.numel()}, {1});
 }
 
 }  // namespace
 
-ShardReducer::ShardReducer(comm::ProcessGroup* group, int leaves, std::vector<ShardedUnit> units)
-    : group_(group), scatter_(group, leaves) {
+ShardReducer::ShardReducer(comm::ProcessGroup* group, ParameterMemory* memory, int leaves,
+                           std::vector<ShardedUnit> units)
+    : group_(group), memory_(memory), scatter_(group, leaves) {
   std::vector<size_t> unit_of;
-  int64_t most_bytes = 1;
   for (ShardedUnit& sharded : units) {
     const std::vector<int64_t>& slices = sharded.layout.slices;
     const at::Tensor& first = sharded.parameters[0].tensor;
     const int64_t own = slices[group->rank() + 1] - slices[group->rank()];
-    most_bytes = std::max<int64_t>(most_bytes, slices.back() * first.element_size());
     for (const NamedTensor& parameter : sharded.parameters) {
       parameters_.push_back(parameter);
       unit_of.push_back(units_.size());
@@ -66,11 +64,7 @@ ShardReducer::ShardReducer(comm::ProcessGroup* group, int leaves, std::vector<Sh
     comm::TreeScatter::Sum sum(at::zeros({own}, first.options().requires_grad(false)), slices);
     units_.push_back({std::move(sharded), std::move(sum), at::Tensor(), missing});
   }
-  for (size_t i = 0; i < std::min(kBuffers, units_.size()); ++i) {
-    absl::StatusOr<at::Tensor> buffer = group->AllocateShared({most_bytes}, at::kByte);
-    ThrowIfError(buffer.status());
-    buffers_.push_back(*std::move(buffer));
-  }
+  memory->buffers().Reserve(std::min(memory->reductions(), units_.size()));
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters_) tensors.push_back(parameter.tensor);
   hooks_ = std::make_unique<ddp::internal::AccumulatorHooks>(std::move(tensors), [this, unit_of](int index) {
@@ -89,12 +83,13 @@ void ShardReducer::OnGradient(size_t unit) {
     running_ = true;
     ddp::internal::CallAtEndOfBackward([this] { EndBackward(); });
   }
-  --units_[unit].missing;
+  if (--units_[unit].missing == 0) memory_->EndUnit(unit);
   // The last one is launched when backward has ended: when it is summed, no rank reads its parameters any more.
   while (next_ + 1 < units_.size() && units_[UnitAt(next_)].missing == 0) Launch(UnitAt(next_++), /*brings=*/true);
 }
 
 void ShardReducer::EndBackward() {
+  memory_->EndBackward();
   while (next_ < units_.size()) Launch(UnitAt(next_++), /*brings=*/true);
   for (Unit& unit : units_) unit.missing = unit.sharded.parameters.size();
   next_ = 0;
@@ -109,16 +104,19 @@ void ShardReducer::SkipRound(int round) {
 
 void ShardReducer::Launch(size_t index, bool brings) {
   Unit& unit = units_[index];
-  const size_t buffer = TakeBuffer(index);
+  WaitForTurn(index);
   const c10::NoGradGuard no_grad;
+  ThrowIfError(memory_->BeforeReduction(index, brings));
   if (round_ == 0 && reduced_ > 0) {
     unit.earlier = unit.earlier.defined() ? unit.earlier.add_(unit.sum.result()) : unit.sum.result().clone();
   }
-  const at::Tensor all = buffers_[buffer].view(unit.sum.result().scalar_type());
-  const at::Tensor leaf = all.narrow(0, 0, unit.sharded.layout.slices.back());
+  const at::Tensor buffer = memory_->buffers().Take(), result = unit.sum.result();
+  const int64_t bytes = unit.sharded.layout.slices.back() * result.element_size();
+  const at::Tensor leaf = buffer.narrow(0, 0, bytes).view(result.scalar_type());
   if (brings) CopyIn(unit, leaf);
   ThrowIfError(scatter_.Start(round_, leaf, &unit.sum));
   sending_.push_back({index, buffer});
+  if (memory_->reductions() == 0) ThrowIfError(WaitForOldest());
 }
 
 void ShardReducer::CopyIn(const Unit& unit, const at::Tensor& buffer) const {
@@ -142,21 +140,21 @@ void ShardReducer::CopyIn(const Unit& unit, const at::Tensor& buffer) const {
   for (const NamedTensor& parameter : unit.sharded.parameters) parameter.tensor.mutable_grad().reset();
 }
 
-// A buffer that no other rank reads any more. The unit's round before has ended then, too.
-size_t ShardReducer::TakeBuffer(size_t unit) {
+// Until there is a buffer for a unit, and the unit's round before has ended.
+void ShardReducer::WaitForTurn(size_t unit) {
   const auto sends = [this](size_t which) {
     return std::any_of(sending_.begin(), sending_.end(), [&](const Sending& sending) { return sending.unit == which; });
   };
-  while (sending_.size() == buffers_.size() || sends(unit)) ThrowIfError(WaitForOldest());
-  size_t buffer = 0;
-  while (std::any_of(sending_.begin(), sending_.end(), [&](const Sending& s) { return s.buffer == buffer; })) ++buffer;
-  return buffer;
+  while (!sending_.empty() && (sending_.size() >= memory_->reductions() || sends(unit))) ThrowIfError(WaitForOldest());
 }
 
+// Then no other rank reads the buffer any more.
 absl::Status ShardReducer::WaitForOldest() {
-  const size_t unit = sending_.front().unit;
+  const Sending oldest = sending_.front();
   sending_.pop_front();
-  return scatter_.Wait(&units_[unit].sum);
+  const absl::Status status = scatter_.Wait(&units_[oldest.unit].sum);
+  memory_->buffers().Give(oldest.buffer);
+  return status;
 }
 
 absl::Status ShardReducer::Wait() {

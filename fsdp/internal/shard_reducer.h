@@ -15,20 +15,22 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/tree_sum/tree_scatter.h"
 #include "lockstep/ddp/internal/autograd_hooks.h"
+#include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
 #include "lockstep/fsdp/internal/unit_plan.h"
 
 namespace lockstep::fsdp::internal {
 
 // The last unit is reduced first, since backward completes it first. Units are reduced in this order on all ranks. A
-// unit is copied to one of two buffers that the ranks share, and its gradients are released. A step has one backward in
+// unit is copied to a buffer, and its gradients are released. A step has one backward in
 // each of rounds() rounds, and may have several in round 0 if that is the only one: their sums are added.
 //
 // Errors in backward are thrown as StatusError. Only one thread at a time may use it.
 class ShardReducer {
  public:
-  // `group` is borrowed. `leaves`: the number of gradients that are averaged. Throws c10::Error if memory ran out.
-  ShardReducer(comm::ProcessGroup* group, int leaves, std::vector<ShardedUnit> units);
+  // `group` and `memory` are borrowed. `leaves`: the number of gradients that are averaged. `units`: those that are
+  // trained. Throws c10::Error if memory ran out.
+  ShardReducer(comm::ProcessGroup* group, ParameterMemory* memory, int leaves, std::vector<ShardedUnit> units);
   ShardReducer(const ShardReducer&) = delete;
   ShardReducer& operator=(const ShardReducer&) = delete;
 
@@ -68,21 +70,21 @@ class ShardReducer {
   };
   struct Sending {
     size_t unit;
-    size_t buffer;
+    at::Tensor buffer;
   };
 
   void OnGradient(size_t unit);
   void EndBackward();
   void Launch(size_t unit, bool brings);
   void CopyIn(const Unit& unit, const at::Tensor& buffer) const;
-  size_t TakeBuffer(size_t unit);
+  void WaitForTurn(size_t unit);
   absl::Status WaitForOldest();
   size_t UnitAt(size_t place) const { return units_.size() - 1 - place; }
 
   comm::ProcessGroup* const group_;
+  ParameterMemory* const memory_;
   const comm::TreeScatter scatter_;
   std::vector<Unit> units_;
-  std::vector<at::Tensor> buffers_;  // bytes
   std::deque<Sending> sending_;
   std::vector<NamedTensor> parameters_;
   std::unique_ptr<ddp::internal::AccumulatorHooks> hooks_;

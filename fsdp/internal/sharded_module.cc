@@ -16,6 +16,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/group_access.h"
+#include "lockstep/fsdp/internal/paged_memory.h"
 #include "lockstep/fsdp/internal/shared_pages.h"
 
 namespace lockstep::fsdp::internal {
@@ -25,14 +26,21 @@ using comm::internal::GroupAccess;
 
 ParameterInfo InfoOf(const NamedTensor& parameter) {
   const at::Tensor& tensor = parameter.tensor;
-  return {parameter.name, tensor.numel(), tensor.dim() == 0 ? 1 : tensor.size(0),
-          static_cast<int>(tensor.scalar_type()), tensor.element_size()};
+  return {parameter.name,
+          tensor.numel(),
+          tensor.dim() == 0 ? 1 : tensor.size(0),
+          static_cast<int>(tensor.scalar_type()),
+          tensor.element_size(),
+          tensor.requires_grad()};
 }
+
+constexpr const char* kResidencies[] = {"kAuto", "kSharedPages", "kPaged"};
 
 std::string TextOf(const Options& options) {
   return absl::StrCat("units [", absl::StrJoin(options.units, ", "), "], unit_bytes ", options.unit_bytes, ", shard ",
-                      options.shard == Shard::kRows ? "kRows" : "kElements", ", virtual_ranks ", options.virtual_ranks,
-                      " and virtual_seed ", options.virtual_seed);
+                      options.shard == Shard::kRows ? "kRows" : "kElements", ", residency ",
+                      kResidencies[static_cast<int>(options.residency)], ", whole_units ", options.whole_units,
+                      ", virtual_ranks ", options.virtual_ranks, " and virtual_seed ", options.virtual_seed);
 }
 
 absl::Status CheckParameter(const NamedTensor& parameter, Shard shard) {
@@ -75,6 +83,28 @@ absl::StatusOr<std::vector<NamedTensor>> ParametersOf(const torch::nn::Module& m
   return parameters;
 }
 
+bool IsTrained(const ShardedUnit& unit) { return unit.parameters[0].tensor.requires_grad(); }
+
+// The trained units, and then the others.
+absl::StatusOr<std::vector<ShardedUnit>> UnitsOf(const std::vector<NamedTensor>& parameters, int ranks,
+                                                 const Options& options) {
+  std::vector<ParameterInfo> infos;
+  for (const NamedTensor& parameter : parameters) infos.push_back(InfoOf(parameter));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto plan, PlanUnits(infos, options));
+  std::vector<ShardedUnit> units;
+  for (const std::vector<int>& members : plan) {
+    ShardedUnit& unit = units.emplace_back();
+    std::vector<ParameterInfo> of_unit;
+    for (const int member : members) {
+      unit.parameters.push_back(parameters[member]);
+      of_unit.push_back(infos[member]);
+    }
+    unit.layout = LayOut(of_unit, ranks, options.shard);
+  }
+  std::stable_partition(units.begin(), units.end(), IsTrained);
+  return units;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardedModule>> ShardedModule::Create(const torch::nn::Module& module,
@@ -85,9 +115,15 @@ absl::StatusOr<std::unique_ptr<ShardedModule>> ShardedModule::Create(const torch
   return sharded;
 }
 
+absl::StatusOr<std::unique_ptr<ParameterMemory>> ShardedModule::MakeMemory(
+    const std::vector<ShardedUnit>& units) const {
+  const bool shared = group_->size() == 1 || GroupAccess::TreeSumBackendOf(*group_, c10::DeviceType::CPU) != nullptr;
+  const bool paged = options_.residency == Residency::kAuto ? !shared : options_.residency == Residency::kPaged;
+  return paged ? PagedMemory::Create(group_, units, options_.whole_units) : SharedPages::Create(group_, units);
+}
+
 absl::Status ShardedModule::Build(const torch::nn::Module& module) {
-  if (!GroupAccess::OnlyLockstepRanks(*group_))
-    return absl::InvalidArgumentError("expected a group of Lockstep ranks, which share memory");
+  if (!GroupAccess::OnlyLockstepRanks(*group_)) return absl::InvalidArgumentError("expected a group of Lockstep ranks");
   absl::StatusOr<std::vector<NamedTensor>> parameters = ParametersOf(module, options_.shard);
   // The ranks compare first, so that a rank whose own check fails does not leave the others waiting.
   const std::string error = parameters.ok() ? "" : std::string(parameters.status().message());
@@ -98,35 +134,26 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
     return absl::InvalidArgumentError(absl::StrCat("virtual_ranks ", options_.virtual_ranks, ": expected at least ",
                                                    group_->size(), ", the number of ranks"));
   }
-  std::vector<NamedTensor> trained, frozen;
-  std::vector<ParameterInfo> infos;
-  for (NamedTensor& parameter : *parameters) {
-    parameters_.push_back(parameter.tensor);
-    if (parameter.tensor.requires_grad()) infos.push_back(InfoOf(parameter));
-    (parameter.tensor.requires_grad() ? trained : frozen).push_back(std::move(parameter));
+  if (options_.whole_units < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("whole_units ", options_.whole_units, ": expected 1 or more"));
   }
-  if (trained.empty()) return absl::InvalidArgumentError("no parameter requires gradients");
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto plan, PlanUnits(infos, options_));
-  std::vector<ShardedUnit> units;
-  for (const std::vector<int>& members : plan) {
-    ShardedUnit& unit = units.emplace_back();
-    std::vector<ParameterInfo> of_unit;
-    for (const int member : members) {
-      unit.parameters.push_back(trained[member]);
-      of_unit.push_back(infos[member]);
-    }
-    unit.layout = LayOut(of_unit, group_->size(), options_.shard);
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<ShardedUnit> units, UnitsOf(*parameters, group_->size(), options_));
+  const auto frozen =
+      std::find_if(units.begin(), units.end(), [](const ShardedUnit& unit) { return !IsTrained(unit); });
+  if (frozen == units.begin()) return absl::InvalidArgumentError("no parameter requires gradients");
+  for (const NamedTensor& parameter : *parameters) parameters_.push_back(parameter.tensor);
   std::vector<at::Tensor> buffers;
   for (const at::Tensor& buffer : module.buffers()) {
     if (buffer.defined()) buffers.push_back(buffer);
   }
   buffers_.emplace(std::move(buffers));
   LOCKSTEP_RETURN_IF_ERROR(buffers_->Broadcast(*group_));
-  LOCKSTEP_ASSIGN_OR_RETURN(memory_, SharedPages::Create(group_, units, frozen));
+  LOCKSTEP_ASSIGN_OR_RETURN(memory_, MakeMemory(units));
+  units.erase(frozen, units.end());
   AddShards(units);
   const int leaves = Virtual() ? options_.virtual_ranks : group_->size();
-  return TorchStatus("", [&] { reducer_ = std::make_unique<ShardReducer>(group_, leaves, std::move(units)); });
+  return TorchStatus(
+      "", [&] { reducer_ = std::make_unique<ShardReducer>(group_, memory_.get(), leaves, std::move(units)); });
 }
 
 void ShardedModule::AddShards(const std::vector<ShardedUnit>& units) {
@@ -149,7 +176,7 @@ void ShardedModule::AddShards(const std::vector<ShardedUnit>& units) {
 
 std::string ShardedModule::Who() const { return absl::StrCat("rank ", group_->rank(), ": fully sharded training"); }
 
-void ShardedModule::BeforeForward() const {
+void ShardedModule::CheckBeforeForward() const {
   ThrowIfError(group_->failure());
   ThrowIfError(left_early_);
   if (reducer_->running()) {
@@ -179,6 +206,7 @@ absl::Status ShardedModule::Step(torch::optim::Optimizer& optimizer) {
 }
 
 absl::Status ShardedModule::Step(const std::function<void()>& step) {
+  if (full_) return absl::FailedPreconditionError(absl::StrCat(Who(), ": Step: FullParameters() are still open"));
   absl::Status status = PrepareGradients();
   if (absl::IsFailedPrecondition(status)) return status;
   if (status.ok()) {
@@ -220,6 +248,22 @@ absl::StatusOr<double> ShardedModule::ClipGradNorm(double max_norm, double norm_
   const absl::Status thrown =
       TorchStatus(absl::StrCat(Who(), ": ClipGradNorm"), [&] { norm = Clip(max_norm, norm_type); });
   return thrown.ok() ? norm : thrown;
+}
+
+absl::Status ShardedModule::BeginFull(bool write) {
+  if (full_) return absl::FailedPreconditionError(absl::StrCat(Who(), ": FullParameters() are open already"));
+  if (reducer_->running()) {
+    return absl::FailedPreconditionError(absl::StrCat(Who(), ": FullParameters() in a backward"));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(memory_->BeginFull(write));
+  full_ = true;
+  return absl::OkStatus();
+}
+
+void ShardedModule::EndFull() {
+  full_ = false;
+  const absl::Status status = memory_->EndFull();
+  if (!status.ok()) group_->Abort(status);
 }
 
 absl::StatusOr<double> ShardedModule::Clip(double max_norm, double norm_type) {

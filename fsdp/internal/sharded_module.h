@@ -32,8 +32,21 @@ class ShardedModule {
   static absl::StatusOr<std::unique_ptr<ShardedModule>> Create(const torch::nn::Module& module,
                                                                comm::ProcessGroup* group, const Options& options);
 
-  // Throws StatusError: the group has failed, or a parameter or the step is not as it must be.
-  void BeforeForward() const;
+  // A forward runs while it exists. The constructor throws StatusError: the group has failed, or a parameter or the step
+  // is not as it must be.
+  class Forward {
+   public:
+    explicit Forward(ShardedModule* module) : memory_(module->memory_.get()) {
+      module->CheckBeforeForward();
+      memory_->BeginForward();
+    }
+    ~Forward() { memory_->EndForward(); }
+    Forward(const Forward&) = delete;
+    Forward& operator=(const Forward&) = delete;
+
+   private:
+    ParameterMemory* const memory_;
+  };
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   const std::vector<at::Tensor>& shards() const { return shards_; }
@@ -48,6 +61,9 @@ class ShardedModule {
   absl::Status Step(const std::function<void()>& step);
 
   absl::StatusOr<double> ClipGradNorm(double max_norm, double norm_type);
+
+  absl::Status BeginFull(bool write);
+  void EndFull();
 
   // For the loop over virtual ranks, in this order. Without Options::virtual_ranks a rank is its only virtual rank.
   // They throw StatusError.
@@ -65,6 +81,8 @@ class ShardedModule {
 
   ShardedModule(comm::ProcessGroup* group, const Options& options) : group_(group), options_(options), norms_(group) {}
   absl::Status Build(const torch::nn::Module& module);
+  absl::StatusOr<std::unique_ptr<ParameterMemory>> MakeMemory(const std::vector<ShardedUnit>& units) const;
+  void CheckBeforeForward() const;
   void AddShards(const std::vector<ShardedUnit>& units);
   // Waits for the sums and gives them to the shards, unless they have them.
   absl::Status PrepareGradients();
@@ -85,6 +103,7 @@ class ShardedModule {
   int64_t step_ = 0;
   std::vector<int> virtual_ranks_;  // of this step
   absl::Status left_early_;         // the loop over the last step's virtual ranks
+  bool full_ = false;               // between BeginFull() and EndFull()
 };
 
 }  // namespace lockstep::fsdp::internal

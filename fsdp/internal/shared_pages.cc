@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/group_access.h"
@@ -17,23 +19,26 @@ int64_t RoundUp(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterMemory>> SharedPages::Create(comm::ProcessGroup* group,
-                                                                     const std::vector<ShardedUnit>& units,
-                                                                     const std::vector<NamedTensor>& frozen) {
-  std::unique_ptr<SharedPages> pages(new SharedPages(group));
-  int64_t bytes = kLine;
-  for (const ShardedUnit& unit : units) bytes += RoundUp(unit.layout.numel * unit.parameters[0].tensor.element_size());
-  for (const NamedTensor& parameter : frozen) bytes += RoundUp(static_cast<int64_t>(parameter.tensor.nbytes()));
+                                                                     const std::vector<ShardedUnit>& units) {
+  int64_t bytes = kLine, buffer_bytes = 1;
+  for (const ShardedUnit& unit : units) {
+    const at::Tensor& first = unit.parameters[0].tensor;
+    bytes += RoundUp(unit.layout.numel * first.element_size());
+    if (first.requires_grad())
+      buffer_bytes = std::max<int64_t>(buffer_bytes, unit.layout.slices.back() * first.element_size());
+  }
+  std::unique_ptr<SharedPages> pages(new SharedPages(group, buffer_bytes));
   if (group->size() == 1) {
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { pages->memory_ = at::empty({bytes}, at::kByte); }));
   } else {
     LOCKSTEP_ASSIGN_OR_RETURN(pages->memory_, comm::internal::GroupAccess::AllocateCommon(*group, bytes));
   }
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { pages->Move(units, frozen); }));
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { pages->Move(units); }));
   LOCKSTEP_RETURN_IF_ERROR(group->Barrier());
   return std::unique_ptr<ParameterMemory>(std::move(pages));
 }
 
-void SharedPages::Move(const std::vector<ShardedUnit>& units, const std::vector<NamedTensor>& frozen) {
+void SharedPages::Move(const std::vector<ShardedUnit>& units) {
   const c10::NoGradGuard no_grad;
   int64_t place = 0;
   const auto take = [&](int64_t numel, at::ScalarType dtype) {
@@ -50,8 +55,12 @@ void SharedPages::Move(const std::vector<ShardedUnit>& units, const std::vector<
     }
     units_.push_back({memory, unit.layout.offsets});
   }
-  for (const NamedTensor& parameter : frozen)
-    MoveParameter(parameter.tensor, take(parameter.tensor.numel(), parameter.tensor.scalar_type()));
+}
+
+// The other ranks may read the parameters in a step only, and Step() ends with a barrier.
+absl::Status SharedPages::BeginFull(bool write) {
+  writes_ = write;
+  return write ? group_->Barrier() : absl::OkStatus();
 }
 
 void SharedPages::MoveParameter(const at::Tensor& parameter, const at::Tensor& flat) const {

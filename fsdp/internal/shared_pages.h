@@ -23,15 +23,17 @@ class SharedPages final : public ParameterMemory {
   // Moves all parameters to the common memory, with rank 0's values. `group` is borrowed. Every rank must call it.
   // FailedPrecondition: the backend shares no memory.
   static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(comm::ProcessGroup* group,
-                                                                 const std::vector<ShardedUnit>& units,
-                                                                 const std::vector<NamedTensor>& frozen);
+                                                                 const std::vector<ShardedUnit>& units);
 
   at::Tensor Shard(size_t unit, const Piece& piece) const override;
+  size_t reductions() const override { return 2; }
+  absl::Status BeginFull(bool write) override;
+  absl::Status EndFull() override { return writes_ ? group_->Barrier() : absl::OkStatus(); }
   absl::Status AfterStep() override { return group_->Barrier(); }
 
  private:
-  explicit SharedPages(comm::ProcessGroup* group) : group_(group) {}
-  void Move(const std::vector<ShardedUnit>& units, const std::vector<NamedTensor>& frozen);
+  SharedPages(comm::ProcessGroup* group, int64_t buffer_bytes) : ParameterMemory(group, buffer_bytes), group_(group) {}
+  void Move(const std::vector<ShardedUnit>& units);
   void MoveParameter(const at::Tensor& parameter, const at::Tensor& flat) const;
 
   struct Unit {
@@ -42,6 +44,7 @@ class SharedPages final : public ParameterMemory {
   comm::ProcessGroup* const group_;
   at::Tensor memory_;  // bytes
   std::vector<Unit> units_;
+  bool writes_ = false;
 };
 
 }  // namespace lockstep::fsdp::internal

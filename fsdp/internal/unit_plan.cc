@@ -22,19 +22,22 @@ bool Fits(const Names& path, const Names& parameter) {
 
 int64_t RoundUp(int64_t n) { return (n + 15) / 16 * 16; }
 
-// Rank `rank`'s elements of a parameter: [begin, end). `offset` is the parameter's among the unit's `numel`.
-std::pair<int64_t, int64_t> OwnElements(const ParameterInfo& parameter, int64_t offset, int64_t numel, int rank,
+// The elements of a parameter's rows that each rank owns, but for the last ranks, which may own fewer.
+int64_t ChunkOf(const ParameterInfo& parameter, int ranks) {
+  const int64_t row = parameter.rows == 0 ? 0 : parameter.numel / parameter.rows;
+  return (parameter.rows + ranks - 1) / ranks * row;
+}
+
+// Rank `rank`'s elements of a parameter: [begin, end). `offset` is the parameter's in the unit's memory, of which each
+// rank owns `share` elements.
+std::pair<int64_t, int64_t> OwnElements(const ParameterInfo& parameter, int64_t offset, int64_t share, int rank,
                                         int ranks, Shard shard) {
   if (shard == Shard::kRows) {
-    const int64_t row = parameter.rows == 0 ? 0 : parameter.numel / parameter.rows;
-    const int64_t chunk = (parameter.rows + ranks - 1) / ranks;
-    return {std::min(parameter.rows, rank * chunk) * row, std::min(parameter.rows, (rank + 1) * chunk) * row};
+    const int64_t chunk = ChunkOf(parameter, ranks);
+    return {std::min(parameter.numel, rank * chunk), std::min(parameter.numel, (rank + 1) * chunk)};
   }
-  const auto cut = [&](int64_t r) {
-    const int64_t in_unit = numel / 16 * r / ranks * 16;
-    return std::clamp<int64_t>(in_unit - offset, 0, parameter.numel);
-  };
-  return {cut(rank), cut(rank + 1)};
+  return {std::clamp<int64_t>(rank * share - offset, 0, parameter.numel),
+          std::clamp<int64_t>((rank + 1) * share - offset, 0, parameter.numel)};
 }
 
 }  // namespace
@@ -47,35 +50,37 @@ absl::StatusOr<std::vector<std::vector<int>>> PlanUnits(const std::vector<Parame
   std::vector<Names> paths;
   for (const std::string& path : options.units) paths.push_back(absl::StrSplit(path, '.'));
   std::vector<bool> used(paths.size(), false);
-  std::map<std::pair<std::string, int>, size_t> modules;  // to the unit of a path and dtype
-  std::map<int, std::pair<size_t, int64_t>> open;         // by dtype, the unit that is filled by size, and its bytes
+  using Kind = std::pair<int, bool>;                       // a dtype, and true for parameters that are trained
+  std::map<std::pair<std::string, Kind>, size_t> modules;  // to the unit of a path and kind
+  std::map<Kind, std::pair<size_t, int64_t>> open;         // by kind, the unit that is filled by size, and its bytes
   std::vector<std::vector<int>> units;
   for (int i = 0; i < static_cast<int>(parameters.size()); ++i) {
     const ParameterInfo& parameter = parameters[i];
+    const Kind kind{parameter.dtype, parameter.trained};
     const Names names = absl::StrSplit(parameter.name, '.');
     const auto path = std::find_if(paths.begin(), paths.end(), [&](const Names& p) { return Fits(p, names); });
     if (path != paths.end()) {
       used[path - paths.begin()] = true;
       const std::string module = absl::StrJoin(names.begin(), names.begin() + path->size(), ".");
-      const auto [found, is_new] = modules.try_emplace({module, parameter.dtype}, units.size());
+      const auto [found, is_new] = modules.try_emplace({module, kind}, units.size());
       if (is_new) units.emplace_back();
       units[found->second].push_back(i);
       continue;
     }
     const int64_t bytes = parameter.numel * parameter.element_bytes;
-    const auto found = open.find(parameter.dtype);
+    const auto found = open.find(kind);
     if (found == open.end() || found->second.second + bytes > options.unit_bytes) {
-      open[parameter.dtype] = {units.size(), 0};
+      open[kind] = {units.size(), 0};
       units.emplace_back();
     }
-    auto& [unit, unit_bytes] = open[parameter.dtype];
+    auto& [unit, unit_bytes] = open[kind];
     units[unit].push_back(i);
     unit_bytes += bytes;
   }
   for (size_t i = 0; i < used.size(); ++i) {
     if (used[i]) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("units: no parameter that is trained is inside of a module \"", options.units[i], "\""));
+        absl::StrCat("units: no parameter is inside of a module \"", options.units[i], "\""));
   }
   return units;
 }
@@ -85,14 +90,21 @@ UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard
   for (const ParameterInfo& parameter : parameters) {
     layout.offsets.push_back(layout.numel);
     layout.numel += RoundUp(parameter.numel);
+    if (shard == Shard::kRows) layout.share += RoundUp(ChunkOf(parameter, ranks));
   }
+  layout.in_order = shard == Shard::kElements;
+  if (layout.in_order) layout.share = RoundUp((layout.numel + ranks - 1) / ranks);
+  layout.share = std::max<int64_t>(layout.share, 16);
   int64_t offset = 0;
   layout.slices.push_back(0);
   for (int rank = 0; rank < ranks; ++rank) {
+    int64_t in_share = 0;
     for (int k = 0; k < static_cast<int>(parameters.size()); ++k) {
-      const auto [begin, end] = OwnElements(parameters[k], layout.offsets[k], layout.numel, rank, ranks, shard);
+      const auto [begin, end] = OwnElements(parameters[k], layout.offsets[k], layout.share, rank, ranks, shard);
       if (begin == end) continue;
-      layout.pieces.push_back({rank, k, begin, end, offset});
+      if (layout.in_order) in_share = layout.offsets[k] + begin - rank * layout.share;
+      layout.pieces.push_back({rank, k, begin, end, offset, in_share});
+      in_share += RoundUp(end - begin);
       offset = layout.pieces.back().flag() + 16;
     }
     layout.slices.push_back(offset);

@@ -18,6 +18,7 @@ struct ParameterInfo {
   int64_t rows = 1;  // the size of dimension 0
   int dtype = 0;     // a unit has one
   int64_t element_bytes = 4;
+  bool trained = true;  // all parameters of a unit are, or none
 };
 
 // Returns the units, each with the indices of its parameters in ascending order. Each parameter is in one unit, and
@@ -31,6 +32,7 @@ struct Piece {
   int parameter = 0;           // its place in the unit
   int64_t begin = 0, end = 0;  // in the parameter's memory
   int64_t offset = 0;          // of `begin` in the buffer of gradients
+  int64_t in_share = 0;        // of `begin` in the rank's share
   // In that buffer, 1 where a rank has a gradient of the parameter, and else 0.
   int64_t flag() const { return offset + (end - begin + 15) / 16 * 16; }
 };
@@ -41,6 +43,8 @@ struct UnitLayout {
   int64_t numel = 0;             // of that memory
   std::vector<Piece> pieces;     // in the order of ranks, and of parameters within
   std::vector<int64_t> slices;   // rank r's pieces are in [slices[r], slices[r + 1]) of the buffer of gradients
+  int64_t share = 0;             // the elements in which a rank can keep its pieces packed; the same for each rank
+  bool in_order = true;          // the shares of all ranks, one after the other, are the unit's memory
 };
 
 UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard shard);

@@ -51,6 +51,14 @@ TEST(PlanUnits, AUnitHasOneDtype) {
   EXPECT_EQ(*PlanUnits(parameters, options), (Units{{0, 5}, {1}, {2}, {3, 4}}));
 }
 
+TEST(PlanUnits, FrozenParametersAreUnitsOfTheirOwn) {
+  std::vector<ParameterInfo> parameters = kGpt;
+  for (const int frozen : {0, 2}) parameters[frozen].trained = false;
+  Options options;
+  options.units = {"blocks.*"};
+  EXPECT_EQ(*PlanUnits(parameters, options), (Units{{0}, {1}, {2}, {3, 4}, {5}}));
+}
+
 TEST(PlanUnits, APathThatFitsNothingIsAnError) {
   Options options;
   options.units = {"blocks.*", "layers.*"};
@@ -67,6 +75,7 @@ TEST(PlanUnits, APathThatFitsNothingIsAnError) {
 void ExpectWhole(const std::vector<ParameterInfo>& parameters, int ranks, Shard shard) {
   const UnitLayout layout = LayOut(parameters, ranks, shard);
   std::vector<int64_t> owned(parameters.size(), 0);
+  std::vector<int64_t> in_share(ranks, 0);
   int64_t end = 0;
   for (const Piece& piece : layout.pieces) {
     EXPECT_GE(piece.offset, end);
@@ -74,6 +83,12 @@ void ExpectWhole(const std::vector<ParameterInfo>& parameters, int ranks, Shard 
     EXPECT_EQ(piece.begin, owned[piece.parameter]) << "rank " << piece.rank;
     EXPECT_GE(piece.offset, layout.slices[piece.rank]);
     EXPECT_LT(piece.flag(), layout.slices[piece.rank + 1]);
+    EXPECT_GE(piece.in_share, in_share[piece.rank]);
+    EXPECT_LE(piece.in_share + piece.end - piece.begin, layout.share);
+    in_share[piece.rank] = piece.in_share + piece.end - piece.begin;
+    if (layout.in_order) {
+      EXPECT_EQ(piece.rank * layout.share + piece.in_share, layout.offsets[piece.parameter] + piece.begin);
+    }
     owned[piece.parameter] = piece.end;
     end = piece.flag() + 1;
     if (shard == Shard::kElements) {

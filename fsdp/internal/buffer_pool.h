@@ -1,0 +1,41 @@
+// Buffers of one size, used again and again.
+
+#ifndef LOCKSTEP_FSDP_INTERNAL_BUFFER_POOL_H_
+#define LOCKSTEP_FSDP_INTERNAL_BUFFER_POOL_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::fsdp::internal {
+
+// The buffers are of ProcessGroup::AllocateShared(), so collectives need no copy of them. The pool keeps those that are
+// given back. Not thread-safe.
+class BufferPool {
+ public:
+  // Each buffer has `bytes` bytes. `group` is borrowed.
+  BufferPool(comm::ProcessGroup* group, int64_t bytes) : group_(group), bytes_(bytes) {}
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+
+  // Allocates buffers until `count` are free. Throws StatusError if memory ran out.
+  void Reserve(size_t count);
+  // Returns the bytes of a buffer, uninitialised. Throws StatusError if memory ran out.
+  at::Tensor Take();
+  void Give(at::Tensor buffer);
+
+ private:
+  at::Tensor Allocate() const;
+
+  comm::ProcessGroup* const group_;
+  const int64_t bytes_;
+  std::vector<at::Tensor> free_;
+};
+
+}  // namespace lockstep::fsdp::internal
+
+#endif  // LOCKSTEP_FSDP_INTERNAL_BUFFER_POOL_H_

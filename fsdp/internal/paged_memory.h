@@ -1,0 +1,84 @@
+// The parameters in private memory: each rank keeps a share of each unit, and has all of a unit's values only while
+// they are used.
+
+#ifndef LOCKSTEP_FSDP_INTERNAL_PAGED_MEMORY_H_
+#define LOCKSTEP_FSDP_INTERNAL_PAGED_MEMORY_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/paged_unit.h"
+#include "lockstep/fsdp/internal/parameter_memory.h"
+#include "lockstep/fsdp/internal/sharded_unit.h"
+#include "lockstep/fsdp/internal/unit_order.h"
+
+namespace lockstep::fsdp::internal {
+
+// A unit is gathered from all ranks when an operator uses one of its parameters. It is freed when its gradients have
+// been accumulated, at the end of backward, or when another unit is gathered: then `whole_units` stay, with that one.
+// Since a gather needs all ranks, parameters may be used between forward and AfterStep(), or in a forward without
+// gradients, only.
+class PagedMemory final : public ParameterMemory {
+ public:
+  // Frees the memory of all parameters, whose values become rank 0's. `group` is borrowed. Every rank must call it.
+  // InvalidArgument: another tensor holds a parameter's memory.
+  static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(comm::ProcessGroup* group,
+                                                                 const std::vector<ShardedUnit>& units,
+                                                                 int whole_units);
+  ~PagedMemory() override;
+
+  at::Tensor Shard(size_t unit, const Piece& piece) const override { return units_[unit]->Shard(piece); }
+  // A reduction is waited for: the next unit is gathered after it anyway, and can have its memory.
+  size_t reductions() const override { return 0; }
+
+  void BeginForward() override;
+  void EndForward() override;
+  void EndUnit(size_t unit) override { FreeIfUnused(*units_[unit]); }
+  void EndBackward() override { FreeAll(); }
+  absl::Status BeforeReduction(size_t unit, bool brings) override;
+  absl::Status BeginFull(bool write) override;
+  absl::Status EndFull() override;
+  absl::Status AfterStep() override;
+
+ private:
+  struct Present {
+    PagedUnit* unit;
+    bool pooled;  // its values are in one of buffers()
+  };
+
+  PagedMemory(comm::ProcessGroup* group, int64_t buffer_bytes, std::vector<std::string> names, int whole_units)
+      : ParameterMemory(group, buffer_bytes),
+        group_(group),
+        whole_units_(whole_units),
+        order_(group, std::move(names)) {}
+  absl::Status Distribute(const std::vector<ShardedUnit>& units);
+
+  void Need(PagedUnit& unit, size_t index);
+  absl::Status GatherAll();
+  void MakeRoom();
+  void FreeIfUnused(PagedUnit& unit);
+  void FreeAll();
+  std::string Who() const;
+
+  comm::ProcessGroup* const group_;
+  const int whole_units_;
+  UnitOrder order_;
+  std::vector<std::shared_ptr<PagedUnit>> units_;
+  std::vector<Present> present_;  // in the order of their last use
+  bool training_ = false;         // between a forward with gradients and AfterStep()
+  int evaluations_ = 0;           // forwards without gradients
+  bool full_ = false, writes_ = false;
+  absl::Status written_;  // the parameter that was written to, but not kept
+};
+
+}  // namespace lockstep::fsdp::internal
+
+#endif  // LOCKSTEP_FSDP_INTERNAL_PAGED_MEMORY_H_

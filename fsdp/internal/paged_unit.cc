@@ -1,0 +1,136 @@
+#include "lockstep/fsdp/internal/paged_unit.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+
+namespace lockstep::fsdp::internal {
+
+at::Tensor PagedUnit::Elements(const at::Tensor& bytes, int64_t numel) const {
+  const at::Tensor& first = unit_.parameters[0].tensor;
+  return bytes.narrow(0, 0, numel * first.element_size()).view(first.scalar_type());
+}
+
+void PagedUnit::ForPieces(const at::Tensor& all, const std::function<at::Tensor(int parameter)>& flat,
+                          const std::function<void(const at::Tensor& shared, const at::Tensor& own)>& copy) const {
+  for (const Piece& piece : unit_.layout.pieces) {
+    const int64_t count = piece.end - piece.begin;
+    copy(all.narrow(0, piece.rank * unit_.layout.share + piece.in_share, count),
+         flat(piece.parameter).narrow(0, piece.begin, count));
+  }
+}
+
+absl::Status PagedUnit::Distribute(const std::shared_ptr<PagedUnit>& self, BufferPool& buffers,
+                                   std::function<void(PagedUnit&)> need) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor& first = unit_.parameters[0].tensor;
+  share_ = at::zeros({unit_.layout.share}, first.options().requires_grad(false));
+  std::vector<at::Tensor> shares;
+  const at::Tensor buffer = buffers.Take();
+  if (group_->rank() == 0) {
+    const at::Tensor all = Elements(buffer, group_->size() * unit_.layout.share);
+    ForPieces(
+        all,
+        [&](int k) {
+          const at::Tensor& parameter = unit_.parameters[k].tensor;
+          return parameter.detach().as_strided({parameter.numel()}, {1});
+        },
+        [](const at::Tensor& shared, const at::Tensor& own) { shared.copy_(own); });
+    for (int rank = 0; rank < group_->size(); ++rank)
+      shares.push_back(all.narrow(0, rank * unit_.layout.share, unit_.layout.share).view(at::kByte));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(group_->Scatter(share_.view(at::kByte), shares, 0));
+  buffers.Give(buffer);
+  need_ = std::move(need);
+  for (const NamedTensor& parameter : unit_.parameters) MakePageable(parameter.tensor, self);
+  return absl::OkStatus();
+}
+
+void PagedUnit::Forsake() {
+  if (present()) Free();
+  need_ = nullptr;
+  // A parameter's memory owns this object.
+  std::vector<NamedTensor> parameters = std::exchange(unit_.parameters, {{unit_.parameters[0].name, at::Tensor()}});
+}
+
+void PagedUnit::BeginUse() {
+  if (!need_) {
+    ThrowIfError(absl::FailedPreconditionError(absl::StrCat(
+        "an operator has ", name(), ", whose values went with its fsdp::FullyShardedDataParallel: keep that alive")));
+  }
+  ++uses_;
+  try {
+    need_(*this);
+  } catch (...) {
+    --uses_;
+    throw;
+  }
+}
+
+std::string PagedUnit::Replaced() const {
+  for (const NamedTensor& parameter : unit_.parameters) {
+    if (!IsPageable(parameter.tensor, this)) return parameter.name;
+  }
+  return "";
+}
+
+std::string PagedUnit::Written() const {
+  for (size_t k = 0; k < versions_.size(); ++k) {
+    if (unit_.parameters[k].tensor._version() != versions_[k]) return unit_.parameters[k].name;
+  }
+  return "";
+}
+
+at::Tensor PagedUnit::Shard(const Piece& piece) const {
+  return share_.narrow(0, piece.in_share, piece.end - piece.begin);
+}
+
+absl::Status PagedUnit::JoinGather(BufferPool& buffers) const {
+  const at::Tensor buffer = buffers.Take();
+  LOCKSTEP_RETURN_IF_ERROR(group_->AllGatherIntoTensor(buffer.narrow(0, 0, bytes()), share_.view(at::kByte)));
+  buffers.Give(buffer);
+  return absl::OkStatus();
+}
+
+absl::Status PagedUnit::Gather(const at::Tensor& whole, BufferPool& buffers) {
+  const at::Tensor shares = unit_.layout.in_order ? whole : buffers.Take();
+  LOCKSTEP_RETURN_IF_ERROR(group_->AllGatherIntoTensor(shares.narrow(0, 0, bytes()), share_.view(at::kByte)));
+  const at::Tensor memory = Elements(whole, unit_.layout.numel);
+  const auto flat = [&](int k) {
+    return memory.narrow(0, unit_.layout.offsets[k], unit_.parameters[k].tensor.numel());
+  };
+  if (!unit_.layout.in_order) {
+    ForPieces(Elements(shares, group_->size() * unit_.layout.share), flat,
+              [](const at::Tensor& shared, const at::Tensor& own) { own.copy_(shared); });
+    buffers.Give(shares);
+  }
+  versions_.clear();
+  for (size_t k = 0; k < unit_.parameters.size(); ++k) {
+    SetData(unit_.parameters[k].tensor, flat(static_cast<int>(k)).mutable_data_ptr());
+    versions_.push_back(unit_.parameters[k].tensor._version());
+  }
+  whole_ = whole;
+  return absl::OkStatus();
+}
+
+void PagedUnit::KeepWritten() {
+  const at::Tensor memory = Elements(whole_, unit_.layout.numel);
+  for (const Piece& piece : unit_.layout.pieces) {
+    if (piece.rank != group_->rank()) continue;
+    Shard(piece).copy_(memory.narrow(0, unit_.layout.offsets[piece.parameter] + piece.begin, piece.end - piece.begin));
+  }
+}
+
+at::Tensor PagedUnit::Free() {
+  for (const NamedTensor& parameter : unit_.parameters) SetData(parameter.tensor, nullptr);
+  versions_.clear();
+  return std::exchange(whole_, at::Tensor());
+}
+
+}  // namespace lockstep::fsdp::internal

@@ -1,0 +1,76 @@
+// The values of one unit's parameters: this rank's share always, and all of them while they are used.
+
+#ifndef LOCKSTEP_FSDP_INTERNAL_PAGED_UNIT_H_
+#define LOCKSTEP_FSDP_INTERNAL_PAGED_UNIT_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/buffer_pool.h"
+#include "lockstep/fsdp/internal/parameter_key.h"
+#include "lockstep/fsdp/internal/sharded_unit.h"
+
+namespace lockstep::fsdp::internal {
+
+class PagedUnit final : public Pageable {
+ public:
+  // Takes over the parameters' values. `need` is called before an operator uses them; it throws StatusError if they
+  // cannot be had. `group` is borrowed.
+  PagedUnit(comm::ProcessGroup* group, ShardedUnit unit) : group_(group), unit_(std::move(unit)) {}
+
+  // Gives each rank its share of rank 0's values, and frees the parameters. Every rank must call it.
+  absl::Status Distribute(const std::shared_ptr<PagedUnit>& self, BufferPool& buffers,
+                          std::function<void(PagedUnit&)> need);
+  // The parameters may outlive this object's owner. Then an operator on them is an error.
+  void Forsake();
+
+  void BeginUse() override;
+  void EndUse() override { --uses_; }
+  bool in_use() const { return uses_ > 0; }
+
+  // The name of its first parameter.
+  const std::string& name() const { return unit_.parameters[0].name; }
+  // The name of the first parameter whose data was replaced after Distribute(), and of the first that was written to
+  // since Gather(); empty if there is none.
+  std::string Replaced() const;
+  std::string Written() const;
+
+  // The bytes of all ranks' shares, and so the least size of the buffer in which they are gathered.
+  int64_t bytes() const { return group_->size() * unit_.layout.share * unit_.parameters[0].tensor.element_size(); }
+  at::Tensor Shard(const Piece& piece) const;
+
+  // Gathers all values into `whole`, which has bytes() bytes or more. Every rank must call it.
+  absl::Status Gather(const at::Tensor& whole, BufferPool& buffers);
+  // Takes part in a Gather() of the other ranks.
+  absl::Status JoinGather(BufferPool& buffers) const;
+  bool present() const { return whole_.defined(); }
+  // Keeps what was written to this rank's share of the values.
+  void KeepWritten();
+  // The parameters have no values any more. Returns the tensor that held them.
+  at::Tensor Free();
+
+ private:
+  // Calls copy(elements among all ranks' shares, elements of the parameter) for each piece. `all` has all shares.
+  void ForPieces(const at::Tensor& all, const std::function<at::Tensor(int parameter)>& flat,
+                 const std::function<void(const at::Tensor& shared, const at::Tensor& own)>& copy) const;
+  at::Tensor Elements(const at::Tensor& bytes, int64_t numel) const;
+
+  comm::ProcessGroup* const group_;
+  ShardedUnit unit_;
+  at::Tensor share_;
+  at::Tensor whole_;                // bytes, while the values are present
+  std::vector<uint32_t> versions_;  // of the parameters, when they were gathered
+  std::function<void(PagedUnit&)> need_;
+  int uses_ = 0;
+};
+
+}  // namespace lockstep::fsdp::internal
+
+#endif  // LOCKSTEP_FSDP_INTERNAL_PAGED_UNIT_H_

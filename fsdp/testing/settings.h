@@ -1,0 +1,70 @@
+// Where parameters are in a test, and over which backend; a net, and ranks.
+
+#ifndef LOCKSTEP_FSDP_TESTING_SETTINGS_H_
+#define LOCKSTEP_FSDP_TESTING_SETTINGS_H_
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/init_ranks.h"
+#include "lockstep/fsdp/options.h"
+
+namespace lockstep::fsdp::testing {
+
+struct Setting {
+  const char* name;
+  const char* backend;
+  Residency residency;
+
+  Options options() const {
+    Options options;
+    options.residency = residency;
+    return options;
+  }
+};
+
+// The suite's name is before each of their names.
+inline auto AllSettings() {
+  return ::testing::Values(Setting{"SharedPages", "shm", Residency::kAuto},
+                           Setting{"PagedOverShm", "shm", Residency::kPaged},
+                           Setting{"PagedOverGloo", "gloo", Residency::kAuto});
+}
+
+inline std::string NameOf(const ::testing::TestParamInfo<Setting>& setting) { return setting.param.name; }
+
+// The statuses by rank. Waits end after 20 s.
+inline std::vector<absl::Status> OnRanks(int ranks, const std::string& backend,
+                                         const std::function<absl::Status(comm::ProcessGroup&)>& test) {
+  comm::InitOptions options;
+  options.backend = backend;
+  options.timeout = absl::Seconds(20);
+  return comm::testing::InitRanks(options, ranks, test);
+}
+
+// Returns what `test` returns on rank 0; rank 1 must return OK or the same error.
+inline absl::Status OnTwoRanks(const std::string& backend,
+                               const std::function<absl::Status(comm::ProcessGroup&)>& test) {
+  return OnRanks(2, backend, test)[0];
+}
+
+// A net of one weight, whose gradient is its input.
+struct ScaleImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return (weight * x).sum(); }
+  at::Tensor weight = register_parameter("weight", at::ones({50}));
+  at::Tensor other = register_parameter("other", at::ones({3}));
+};
+TORCH_MODULE(Scale);
+
+}  // namespace lockstep::fsdp::testing
+
+#endif  // LOCKSTEP_FSDP_TESTING_SETTINGS_H_
