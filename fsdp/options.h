@@ -29,9 +29,9 @@ enum class Residency {
 };
 
 struct Options {
-  // Paths of modules whose parameters are one unit: they are reduced, and with Residency::kPaged gathered, together. In a path, * stands for one name:
-  // "blocks.*". The parameters of a module inside belong to the first path that fits. Parameters outside of all paths,
-  // and all if there is no path, are grouped in order by unit_bytes.
+  // Paths of modules whose parameters are one unit: they are reduced, and with Residency::kPaged gathered, together. In a
+  // path, * stands for one name: "blocks.*". The parameters of a module inside belong to the first path that fits.
+  // Parameters outside of all paths, and all if there is no path, are grouped in order by unit_bytes.
   std::vector<std::string> units;
   int64_t unit_bytes = int64_t{25} << 20;
 

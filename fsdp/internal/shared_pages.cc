@@ -57,7 +57,7 @@ void SharedPages::Move(const std::vector<ShardedUnit>& units) {
   }
 }
 
-// The other ranks may read the parameters in a step only, and Step() ends with a barrier.
+// Another rank may still read the parameters, in an evaluation before.
 absl::Status SharedPages::BeginFull(bool write) {
   writes_ = write;
   return write ? group_->Barrier() : absl::OkStatus();

@@ -23,6 +23,7 @@ from torch.nn import functional
 PROGRAM = os.path.abspath(sys.argv.pop(1))
 FORK = multiprocessing.get_context("fork")
 RANKS, STEPS, PATIENCE = 2, 20, 60
+BACKENDS = ["shm", "gloo"]  # with parameters in shared pages, and paged
 
 
 class Block(nn.Module):
@@ -124,31 +125,31 @@ class FsdpPeerTest(unittest.TestCase):
             "inputs": [[draw() for _ in range(STEPS * micro_steps)] for _ in range(RANKS)],
         }
         torch.save(training, training_file)
-        outputs = {
-            side: f"{self.folder}/{name}_{optimizer}_{micro_steps}_{side}.pt" for side in ("python", "cpp0", "cpp1")
-        }
+        prefix = f"{self.folder}/{name}_{optimizer}_{micro_steps}"
+        python_output = f"{prefix}_python.pt"
 
         def start_python(rank):
-            arguments = (training, net, units, rank, f"{outputs['python']}.meeting", outputs["python"])
+            arguments = (training, net, units, rank, f"{python_output}.meeting", python_output)
             process = FORK.Process(target=python_rank, args=arguments)
             process.start()
             return process
 
         self.run_ranks(start_python)
-        meeting = f"file://{outputs['cpp0']}.meeting"
-        command = [
-            [PROGRAM, training_file, outputs[f"cpp{rank}"], meeting, str(rank), str(RANKS)] for rank in range(RANKS)
-        ]
-        ranks = [subprocess.Popen(words) for words in command]
-        self.assertEqual([rank.wait(PATIENCE) for rank in ranks], [0] * RANKS)
-        expected = torch.load(outputs["python"])
-        before = dict(net.named_parameters())
-        for side in ("cpp0", "cpp1"):
-            found = torch.load(outputs[side])
-            self.assertEqual(list(found), list(expected))
-            for key, tensor in expected.items():
-                self.assertTrue(torch.equal(found[key], tensor), f"{side}: {key}")
-                self.assertEqual(torch.equal(before[key], tensor), key.startswith("frozen"), key)
+        expected, before = torch.load(python_output), dict(net.named_parameters())
+        for backend in BACKENDS:
+            outputs = [f"{prefix}_{backend}{rank}.pt" for rank in range(RANKS)]
+            meeting = f"file://{outputs[0]}.meeting"
+            ranks = [
+                subprocess.Popen([PROGRAM, training_file, output, meeting, str(rank), str(RANKS), backend])
+                for rank, output in enumerate(outputs)
+            ]
+            self.assertEqual([rank.wait(PATIENCE) for rank in ranks], [0] * RANKS)
+            for output in outputs:
+                found = torch.load(output)
+                self.assertEqual(list(found), list(expected))
+                for key, tensor in expected.items():
+                    self.assertTrue(torch.equal(found[key], tensor), f"{output}: {key}")
+                    self.assertEqual(torch.equal(before[key], tensor), key.startswith("frozen"), key)
 
     def test_parameters_have_the_bits_of_fully_shard(self):
         for name in NETS:

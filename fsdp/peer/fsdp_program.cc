@@ -1,4 +1,4 @@
-// One C++ rank of fsdp_peer_test.py: fsdp_program TRAINING OUTPUT INIT_METHOD RANK WORLD_SIZE
+// One C++ rank of fsdp_peer_test.py: fsdp_program TRAINING OUTPUT INIT_METHOD RANK WORLD_SIZE BACKEND
 //
 // TRAINING is {"program": FILE.pt2, "units": [path, ...], "optimizer", "micro_steps", "inputs": [[tensor, ...], ...]} with
 // the inputs of each rank, one for each micro step. Trains the mean square of the program's output, and saves all
@@ -54,6 +54,7 @@ absl::Status Train(const Value& training, const std::string& output, const comm:
       LOCKSTEP_RETURN_IF_ERROR(net.Step(*optimizer));
     }
   }
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto full, net.FullParameters());
   Value parameters = Value::Dict();
   for (const auto& item : net.module()->named_parameters()) parameters.Set(item.key(), item.value().detach());
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::Save(output, parameters));
@@ -63,7 +64,7 @@ absl::Status Train(const Value& training, const std::string& output, const comm:
 absl::Status Run(char** argv) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value training, checkpoint::Load(argv[1]));
   comm::InitOptions init;
-  init.backend = "shm";
+  init.backend = argv[6];  // parameters are in shared pages over shm, and paged over gloo
   init.init_method = argv[3];
   init.rank = std::atoi(argv[4]);
   init.world_size = std::atoi(argv[5]);
@@ -77,7 +78,7 @@ absl::Status Run(char** argv) {
 }  // namespace lockstep::fsdp
 
 int main(int argc, char** argv) {
-  if (argc != 6) return 2;
+  if (argc != 7) return 2;
   at::set_num_threads(1);
   const absl::Status status = lockstep::fsdp::Run(argv);
   if (status.ok()) return 0;
