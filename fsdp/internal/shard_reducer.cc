@@ -65,6 +65,9 @@ ShardReducer::ShardReducer(comm::ProcessGroup* group, ParameterMemory* memory, i
     units_.push_back({std::move(sharded), std::move(sum), at::Tensor(), missing});
   }
   memory->buffers().Reserve(std::min(memory->reductions(), units_.size()));
+  memory->BeforeGather([this] {
+    if (running_) LaunchReady();
+  });
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters_) tensors.push_back(parameter.tensor);
   hooks_ = std::make_unique<ddp::internal::AccumulatorHooks>(std::move(tensors), [this, unit_of](int index) {
@@ -83,8 +86,15 @@ void ShardReducer::OnGradient(size_t unit) {
     running_ = true;
     ddp::internal::CallAtEndOfBackward([this] { EndBackward(); });
   }
+  // Autograd has the last gradient until this hook returns.
+  const bool later = memory_->reductions() == 0;
+  if (later) LaunchReady();
   if (--units_[unit].missing == 0) memory_->EndUnit(unit);
-  // The last one is launched when backward has ended: when it is summed, no rank reads its parameters any more.
+  if (!later) LaunchReady();
+}
+
+// The last one is launched when backward has ended: when it is summed, no rank reads its parameters any more.
+void ShardReducer::LaunchReady() {
   while (next_ + 1 < units_.size() && units_[UnitAt(next_)].missing == 0) Launch(UnitAt(next_++), /*brings=*/true);
 }
 

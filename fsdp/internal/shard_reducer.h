@@ -74,6 +74,7 @@ class ShardReducer {
   };
 
   void OnGradient(size_t unit);
+  void LaunchReady();
   void EndBackward();
   void Launch(size_t unit, bool brings);
   void CopyIn(const Unit& unit, const at::Tensor& buffer) const;

@@ -158,7 +158,7 @@ void FirstOfModule(const std::string& name, Holder module, const Inputs&... inpu
 }
 
 at::Tensor Weight(at::IntArrayRef shape, double scale = 0.3) {
-  return at::arange(c10::multiply_integers(shape)).mul(4.1414).cos().mul(scale).view(shape).requires_grad_();
+  return at::arange(c10::multiply_integers(shape)).mul(4.1414).cos().mul(scale).view(shape).clone().requires_grad_();
 }
 
 using namespace torch::nn;  // NOLINT: each case names several modules
@@ -168,7 +168,8 @@ TEST(PagedOperators, Linear) {
   Module("linear, 3-D", Linear(16, 5), X().view({2, 4, 16}));
   Module("linear, no bias", Linear(LinearOptions(16, 5).bias(false)), X());
   Module("bilinear", Bilinear(BilinearOptions(16, 16, 4)), X(), X());
-  Module("sequential", Sequential(Linear(16, 32), Tanh(), Dropout(0.5), Linear(32, 3)), X());
+  Sequential net(Linear(16, 32), Tanh(), Dropout(0.5), Linear(32, 3));
+  Case("sequential", net->parameters(), [=](const auto&) mutable { return net->forward(X()); });
 }
 
 TEST(PagedOperators, Convolution) {
@@ -372,7 +373,7 @@ def forward(self, x):
           }
           return module.forward({X()}).toTensor();
         },
-        /*evaluates=*/!optimize);
+        /*evaluates=*/false);
   }
   torch::jit::setGraphExecutorOptimize(true);
 }
