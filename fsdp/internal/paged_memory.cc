@@ -83,6 +83,7 @@ void PagedMemory::EndForward() {
 
 // Called by operators, in any mode of autograd.
 void PagedMemory::Need(PagedUnit& unit, size_t index) {
+  if (before_use_) before_use_();
   const auto found =
       std::find_if(present_.begin(), present_.end(), [&](const Present& present) { return present.unit == &unit; });
   if (found != present_.end()) {
@@ -96,7 +97,6 @@ void PagedMemory::Need(PagedUnit& unit, size_t index) {
   }
   const c10::InferenceMode no_inference(false);
   const c10::NoGradGuard no_grad;
-  if (before_gather_) before_gather_();
   MakeRoom();
   ThrowIfError(order_.Agree(UnitOrder::Act::kGather, index).status());
   ThrowIfError(unit.Gather(buffers().Take(), buffers()));

@@ -40,7 +40,7 @@ class PagedMemory final : public ParameterMemory {
   at::Tensor Shard(size_t unit, const Piece& piece) const override { return units_[unit]->Shard(piece); }
   // A reduction is waited for: the next unit is gathered after it anyway, and can have its memory.
   size_t reductions() const override { return 0; }
-  void BeforeGather(std::function<void()> next) override { before_gather_ = std::move(next); }
+  void BeforeUse(std::function<void()> next) override { before_use_ = std::move(next); }
 
   void BeginForward() override;
   void EndForward() override;
@@ -74,7 +74,7 @@ class PagedMemory final : public ParameterMemory {
   comm::ProcessGroup* const group_;
   const int whole_units_;
   UnitOrder order_;
-  std::function<void()> before_gather_;
+  std::function<void()> before_use_;
   std::vector<std::shared_ptr<PagedUnit>> units_;
   std::vector<Present> present_;  // in the order of their last use
   bool training_ = false;         // between a forward with gradients and AfterStep()

@@ -30,9 +30,9 @@ class ParameterMemory {
   // Buffers that hold any unit's gradients, for their reduction.
   BufferPool& buffers() { return buffers_; }
   // The number of reductions that may be under way, each with a buffer, when autograd goes on. If it is 0, a unit is
-  // reduced when autograd has released the gradients: at the latest when `next` is called, before a unit is gathered.
+  // reduced when autograd has released the gradients: at the latest when `next` is called, before a unit is used.
   virtual size_t reductions() const = 0;
-  virtual void BeforeGather(std::function<void()> next) {}
+  virtual void BeforeUse(std::function<void()> next) {}
 
   // A forward of the module begins or ends. Throws StatusError if a parameter is not as Create() left it.
   virtual void BeginForward() {}

@@ -65,7 +65,7 @@ ShardReducer::ShardReducer(comm::ProcessGroup* group, ParameterMemory* memory, i
     units_.push_back({std::move(sharded), std::move(sum), at::Tensor(), missing});
   }
   memory->buffers().Reserve(std::min(memory->reductions(), units_.size()));
-  memory->BeforeGather([this] {
+  memory->BeforeUse([this] {
     if (running_) LaunchReady();
   });
   std::vector<at::Tensor> tensors;

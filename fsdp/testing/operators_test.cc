@@ -268,7 +268,7 @@ TEST(PagedOperators, PlainOperators) {
     return at::linalg_inv(w + 3 * at::eye(16)).sum() + at::linalg_det(w) + std::get<1>(at::linalg_svd(w)).sum();
   });
   one("item, equal, allclose", w(),
-      [](auto& w, auto&) { return X() * (w[0][0].template item<float>() + w.equal(w) + w.allclose(w)); });
+      [](auto& w, auto&) { return X().mm(w) * (w[0][0].template item<float>() + w.equal(w) + w.allclose(w)); });
   one("clone, copy_, to", w(), [](auto& w, auto&) {
     const torch::NoGradGuard no_grad;
     return at::empty({16, 16}).copy_(w) + w.clone() + w.to(at::kBFloat16).to(at::kFloat);
@@ -284,8 +284,9 @@ TEST(PagedOperators, PlainOperators) {
     return y.mm(w);
   });
   one("_foreach", w(), [](auto& w, auto&) { return at::_foreach_mul(Tensors{w, w}, 2.0)[1]; });
-  one("print", w(),
-      [](auto& w, auto&) { return X() * static_cast<double>(absl::StrCat(w.sum().template item<float>()).size()); });
+  one("print", w(), [](auto& w, auto&) {
+    return X().mm(w) * static_cast<double>(absl::StrCat(w.sum().template item<float>()).size());
+  });
   one("a kernel called directly", w(), [](auto& w, auto&) { return at::native::linear(X(), w, {}); });
   const at::Tensor a = Weight({16, 16}), b = Weight({16});
   Case("one operator with two", {a, b}, [=](const auto&) { return at::addmm(b, X(), a); });
