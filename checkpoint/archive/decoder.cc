@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,11 +39,12 @@ absl::Status CheckFlags(const PickleTensor& tensor, at::ScalarType type) {
 
 class Decoder {
  public:
-  Decoder(const pickle::PickleGraph& graph, const zip::ZipReader& zip, const DecodeOptions& options)
+  Decoder(const pickle::PickleGraph& graph, std::shared_ptr<const zip::ZipReader> zip, const DecodeOptions& options)
       : graph_(graph),
         root_path_(options.root_path),
         saved_devices_(options.saved_devices),
-        storages_(zip, options.archive, options.map_location, options.verify),
+        deferred_(options.deferred != nullptr),
+        storages_(std::move(zip), options.archive, options.map_location, options.verify, options.deferred),
         strings_(graph.strings.size()),
         sequences_(graph.sequences.size()),
         dicts_(graph.dicts.size()),
@@ -51,8 +53,10 @@ class Decoder {
 
   absl::StatusOr<Value> Run() {
     LOCKSTEP_ASSIGN_OR_RETURN(Value value, Make(graph_.root));
-    LOCKSTEP_RETURN_IF_ERROR(storages_.ReadAll());
+    if (!deferred_) LOCKSTEP_RETURN_IF_ERROR(storages_.ReadAll());
     is_read_ = true;
+    if (needs_contents_ && deferred_)
+      return absl::UnimplementedError("a sparse or quantized tensor cannot be deferred");
     if (needs_contents_) {
       LOCKSTEP_ASSIGN_OR_RETURN(value, MakeAgain());
     }
@@ -90,6 +94,7 @@ class Decoder {
   const pickle::PickleGraph& graph_;
   const std::string root_path_;
   SavedDevices* const saved_devices_;
+  const bool deferred_;
   StorageLoader storages_;
   std::vector<Value> path_;
   size_t deepest_ = 0;  // below the container that is being made, so far
@@ -330,9 +335,9 @@ absl::StatusOr<Value> Decoder::MakeTensor(const PickleTensor& tensor) {
 
 }  // namespace
 
-absl::StatusOr<Value> Decode(const pickle::PickleGraph& graph, const zip::ZipReader& zip,
+absl::StatusOr<Value> Decode(const pickle::PickleGraph& graph, std::shared_ptr<const zip::ZipReader> zip,
                              const DecodeOptions& options) {
-  return Decoder(graph, zip, options).Run();
+  return Decoder(graph, std::move(zip), options).Run();
 }
 
 }  // namespace lockstep::checkpoint::archive

@@ -3,10 +3,12 @@
 #ifndef LOCKSTEP_CHECKPOINT_ARCHIVE_DECODER_H_
 #define LOCKSTEP_CHECKPOINT_ARCHIVE_DECODER_H_
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "lockstep/checkpoint/archive/storage_loader.h"
+#include "lockstep/checkpoint/deferred/tensors.h"
 #include "lockstep/checkpoint/map_location.h"
 #include "lockstep/checkpoint/pickle/graph.h"
 #include "lockstep/checkpoint/value.h"
@@ -23,10 +25,13 @@ struct DecodeOptions {
   std::string root_path = {};
   // If not null, set to the devices from which the storages were saved.
   SavedDevices* saved_devices = nullptr;
+  // If not null, no storage is read: all are added to it, and a fetch reads one. All are on the CPU.
+  DeferredTensors* deferred = nullptr;
 };
 
 // Reads each storage that the graph uses once, and with `verify` checks the other records too. Errors are Load's.
-absl::StatusOr<Value> Decode(const pickle::PickleGraph& graph, const zip::ZipReader& zip, const DecodeOptions& options);
+absl::StatusOr<Value> Decode(const pickle::PickleGraph& graph, std::shared_ptr<const zip::ZipReader> zip,
+                             const DecodeOptions& options);
 
 }  // namespace lockstep::checkpoint::archive
 

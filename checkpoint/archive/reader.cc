@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/archive/reader.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -161,8 +162,10 @@ absl::Status Choose(PickleGraph& graph, const KeyPath& path, absl::string_view r
 }
 
 absl::StatusOr<Value> ReadZip(const ByteSource& source, const KeyPath& path, const LoadOptions& options,
-                              SavedDevices* saved_devices) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(source));
+                              SavedDevices* saved_devices, DeferredTensors* deferred) {
+  LOCKSTEP_ASSIGN_OR_RETURN(ZipReader opened, ZipReader::Open(source));
+  const auto shared = std::make_shared<const ZipReader>(std::move(opened));
+  const ZipReader& zip = *shared;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string archive, ArchiveName(zip));
   LOCKSTEP_RETURN_IF_ERROR(CheckLayout(zip, archive, options.verify));
   const std::string name = absl::StrCat(archive, "/data.pkl");
@@ -172,19 +175,20 @@ absl::StatusOr<Value> ReadZip(const ByteSource& source, const KeyPath& path, con
   const std::string record = absl::StrCat("record \"", name, "\"");
   LOCKSTEP_RETURN_IF_ERROR(Annotate(graph.status(), record));
   LOCKSTEP_RETURN_IF_ERROR(Choose(*graph, path, record));
-  return Decode(*graph, zip, {archive, options.map_location, options.verify, path.ToString(), saved_devices});
+  return Decode(*graph, shared,
+                {archive, options.map_location, options.verify, path.ToString(), saved_devices, deferred});
 }
 
 // The legacy format has no checksums to verify.
 absl::StatusOr<Value> ReadLegacyFile(const ByteSource& source, const KeyPath& path, const LoadOptions& options,
-                                     SavedDevices* saved_devices) {
+                                     SavedDevices* saved_devices, DeferredTensors* deferred) {
   constexpr char kFormat[] = "torch.save's legacy format";
   absl::StatusOr<LegacyFile> legacy = ReadLegacy(source, options.memory_limit, ObjectClasses());
   LOCKSTEP_RETURN_IF_ERROR(Annotate(legacy.status(), kFormat));
   LOCKSTEP_RETURN_IF_ERROR(Choose(legacy->graph, path, kFormat));
-  const ZipReader storages = ZipReader::OfRecords(source, std::move(legacy->records));
+  const auto storages = std::make_shared<const ZipReader>(ZipReader::OfRecords(source, std::move(legacy->records)));
   return Decode(legacy->graph, storages,
-                {kLegacyArchive, options.map_location, /*verify=*/false, path.ToString(), saved_devices});
+                {kLegacyArchive, options.map_location, /*verify=*/false, path.ToString(), saved_devices, deferred});
 }
 
 }  // namespace
@@ -194,11 +198,11 @@ absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& o
 }
 
 absl::StatusOr<Value> ReadArchiveEntry(const ByteSource& source, const KeyPath& path, const LoadOptions& options,
-                                       SavedDevices* saved_devices) {
+                                       SavedDevices* saved_devices, DeferredTensors* deferred) {
   LOCKSTEP_ASSIGN_OR_RETURN(const bool legacy, IsLegacy(source));
-  if (legacy) return ReadLegacyFile(source, path, options, saved_devices);
+  if (legacy) return ReadLegacyFile(source, path, options, saved_devices, deferred);
   LOCKSTEP_RETURN_IF_ERROR(NameOtherFormats(source));
-  return ReadZip(source, path, options, saved_devices);
+  return ReadZip(source, path, options, saved_devices, deferred);
 }
 
 }  // namespace lockstep::checkpoint::archive

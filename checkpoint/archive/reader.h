@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "lockstep/checkpoint/archive/storage_loader.h"
+#include "lockstep/checkpoint/deferred/tensors.h"
 #include "lockstep/checkpoint/file/byte_stream.h"
 #include "lockstep/checkpoint/options.h"
 #include "lockstep/checkpoint/value.h"
@@ -16,9 +17,10 @@ namespace lockstep::checkpoint::archive {
 absl::StatusOr<Value> ReadArchive(const file::ByteSource& source, const LoadOptions& options,
                                   SavedDevices* saved_devices = nullptr);
 
-// The value at `path` in the archive. Other values may be of objects that are refused.
+// The value at `path` in the archive. Other values may be of objects that are refused. If `deferred` is not null, its
+// tensors are added to that and not read, and other records are not checked.
 absl::StatusOr<Value> ReadArchiveEntry(const file::ByteSource& source, const KeyPath& path, const LoadOptions& options,
-                                       SavedDevices* saved_devices = nullptr);
+                                       SavedDevices* saved_devices = nullptr, DeferredTensors* deferred = nullptr);
 
 }  // namespace lockstep::checkpoint::archive
 

@@ -11,9 +11,26 @@
 #include "lockstep/checkpoint/tensors/placement.h"
 
 namespace lockstep::checkpoint::archive {
+namespace {
+
+// The bytes of `record`. Errors name `where`.
+absl::StatusOr<at::Tensor> Read(const zip::ZipReader& zip, const zip::ZipRecord& record, bool verify,
+                                const std::string& where) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor bytes,
+                            tensors::HostTensor({static_cast<int64_t>(record.size)}, at::kByte));
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(zip.Read(record, bytes.data_ptr(), verify), where));
+  return bytes;
+}
+
+}  // namespace
 
 absl::StatusOr<c10::Storage> StorageLoader::Allocate(const zip::ZipRecord& record, c10::Device device,
                                                      absl::string_view where) {
+  if (deferred_) {
+    return deferred_->AddStorage(record.size, [zip = zip_, &record, verify = verify_, name = std::string(where)] {
+      return Read(*zip, record, verify, name);
+    });
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(at::Tensor bytes, tensors::HostTensor({static_cast<int64_t>(record.size)}, at::kByte));
   char* const to = static_cast<char*>(bytes.data_ptr());
   if (device.is_cpu()) {
@@ -22,7 +39,7 @@ absl::StatusOr<c10::Storage> StorageLoader::Allocate(const zip::ZipRecord& recor
   }
   // Read immediately, so that host memory holds one at a time.
   std::vector<zip::ZipRead> reads = {{&record, to}};
-  zip_.ReadAll(reads, verify_);
+  zip_->ReadAll(reads, verify_);
   LOCKSTEP_RETURN_IF_ERROR(reads[0].status);
   done_.insert(&record);
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { bytes = bytes.to(device); }));
@@ -32,7 +49,7 @@ absl::StatusOr<c10::Storage> StorageLoader::Allocate(const zip::ZipRecord& recor
 absl::StatusOr<c10::Storage> StorageLoader::Get(const pickle::PickleStorage& wanted, size_t element_size,
                                                 absl::string_view where) {
   const std::string name = absl::StrCat(archive_, "/data/", wanted.key);
-  const zip::ZipRecord* record = zip_.Find(name);
+  const zip::ZipRecord* record = zip_->Find(name);
   if (!record) return absl::DataLossError(absl::StrCat("record \"", name, "\" is missing"));
   // A storage's size need not be a multiple of its element's size.
   if (wanted.count < 0 || static_cast<uint64_t>(wanted.count) != record->size / element_size) {
@@ -61,7 +78,7 @@ SavedDevices StorageLoader::saved_devices() const {
 
 absl::Status StorageLoader::ReadAll() {
   std::vector<zip::ZipRead> reads;
-  for (const zip::ZipRecord& record : zip_.records()) {
+  for (const zip::ZipRecord& record : zip_->records()) {
     const auto pending = pending_.find(&record);
     if (pending != pending_.end()) {
       reads.push_back({&record, pending->second.to});
@@ -69,7 +86,7 @@ absl::Status StorageLoader::ReadAll() {
       reads.push_back({&record, nullptr});
     }
   }
-  zip_.ReadAll(reads, verify_);
+  zip_->ReadAll(reads, verify_);
   for (const zip::ZipRead& read : reads) {
     const auto pending = pending_.find(read.record);
     LOCKSTEP_RETURN_IF_ERROR(pending == pending_.end() ? read.status : Annotate(read.status, pending->second.where));

@@ -8,13 +8,16 @@
 
 #include <c10/core/Storage.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/checkpoint/deferred/tensors.h"
 #include "lockstep/checkpoint/map_location.h"
 #include "lockstep/checkpoint/pickle/graph.h"
 #include "lockstep/checkpoint/zip/reader.h"
@@ -26,9 +29,10 @@ using SavedDevices = absl::flat_hash_map<const c10::StorageImpl*, std::string>;
 
 class StorageLoader {
  public:
-  // The arguments must outlive the loader.
-  StorageLoader(const zip::ZipReader& zip, const std::string& archive, const MapLocation& map_location, bool verify)
-      : zip_(zip), archive_(archive), map_location_(map_location), verify_(verify) {}
+  // The references must outlive the loader. If `deferred` is not null, storages are added to it, and not read.
+  StorageLoader(std::shared_ptr<const zip::ZipReader> zip, const std::string& archive, const MapLocation& map_location,
+                bool verify, DeferredTensors* deferred)
+      : zip_(std::move(zip)), archive_(archive), map_location_(map_location), verify_(verify), deferred_(deferred) {}
 
   // On the CPU its bytes are undefined until ReadAll. `element_size`: the size of the storage's own type, or 1 if it is
   // untyped. `where`: its name in ReadAll's errors.
@@ -54,10 +58,11 @@ class StorageLoader {
 
   absl::StatusOr<c10::Storage> Allocate(const zip::ZipRecord& record, c10::Device device, absl::string_view where);
 
-  const zip::ZipReader& zip_;
+  const std::shared_ptr<const zip::ZipReader> zip_;
   const std::string& archive_;
   const MapLocation& map_location_;
   const bool verify_;
+  DeferredTensors* const deferred_;
   absl::flat_hash_map<absl::string_view, Loaded> loaded_;
   // By record. Records that are already on a device are absent.
   absl::flat_hash_map<const zip::ZipRecord*, Pending> pending_;

@@ -47,9 +47,12 @@ absl::Status AppendFromDevice(ZipWriter& zip, const c10::Storage& storage) {
   return absl::OkStatus();
 }
 
-absl::Status AddStorage(ZipWriter& zip, size_t number, const c10::Storage& storage) {
+absl::Status AddStorage(ZipWriter& zip, size_t number, const c10::Storage& storage, const DeferredTensors* deferred) {
   LOCKSTEP_RETURN_IF_ERROR(zip.Begin(absl::StrCat("data/", number), storage.nbytes()));
-  if (storage.device().is_cpu()) {
+  if (deferred && deferred->Has(storage)) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor bytes, deferred->Bytes(storage));
+    LOCKSTEP_RETURN_IF_ERROR(AppendInBlocks(zip, static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()));
+  } else if (storage.device().is_cpu()) {
     LOCKSTEP_RETURN_IF_ERROR(AppendInBlocks(zip, static_cast<const char*>(storage.data()), storage.nbytes()));
   } else {
     LOCKSTEP_RETURN_IF_ERROR(AppendFromDevice(zip, storage));
@@ -68,23 +71,25 @@ std::string ArchiveNameOf(absl::string_view path) {
   return plain ? std::string(name) : "archive";
 }
 
-absl::Status WriteArchive(const file::ByteSink& sink, std::string archive, const EncodedValue& encoded) {
+absl::Status WriteArchive(const file::ByteSink& sink, std::string archive, const EncodedValue& encoded,
+                          const DeferredTensors* deferred) {
   ZipWriter zip(sink, std::move(archive));
   LOCKSTEP_RETURN_IF_ERROR(zip.Add("data.pkl", encoded.pickle));
   LOCKSTEP_RETURN_IF_ERROR(zip.Add(".format_version", "1"));
   LOCKSTEP_RETURN_IF_ERROR(zip.Add(".storage_alignment", "64"));
   LOCKSTEP_RETURN_IF_ERROR(zip.Add("byteorder", "little"));
   for (size_t i = 0; i < encoded.storages.size(); ++i)
-    LOCKSTEP_RETURN_IF_ERROR(AddStorage(zip, i, encoded.storages[i]));
+    LOCKSTEP_RETURN_IF_ERROR(AddStorage(zip, i, encoded.storages[i], deferred));
   LOCKSTEP_RETURN_IF_ERROR(zip.Add("version", "3\n"));
   LOCKSTEP_RETURN_IF_ERROR(zip.Add(".data/serialization_id", zip.Fingerprint()));
   return zip.Finish();
 }
 
-absl::Status WriteEncodedFile(const std::string& path, const EncodedValue& encoded, const SaveOptions& options) {
+absl::Status WriteEncodedFile(const std::string& path, const EncodedValue& encoded, const SaveOptions& options,
+                              const DeferredTensors* deferred) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<file::AtomicFile> file, file::AtomicFile::Create(path, options.sync));
   LOCKSTEP_RETURN_IF_ERROR(WriteArchive([&](const void* from, size_t count) { return file->Append(from, count); },
-                                        ArchiveNameOf(path), encoded));
+                                        ArchiveNameOf(path), encoded, deferred));
   return file->Commit();
 }
 

@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/optim/optimizer_kind.h"
 
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/util/accumulate.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -301,7 +302,9 @@ constexpr OptimizerKind kKinds[] = {
 
 absl::StatusOr<at::Tensor> TensorFor(const StateOwner& owner, const Value& value, at::IntArrayRef sizes) {
   if (!value.is_tensor()) return absl::InvalidArgumentError(absl::StrCat("expected Tensor, found ", value.type_name()));
-  if (value.tensor().sizes() != sizes) {
+  // The shard of a parameter without dimensions has one.
+  const bool one = value.tensor().numel() == 1 && c10::multiply_integers(sizes) == 1;
+  if (value.tensor().sizes() != sizes && !one) {
     return absl::InvalidArgumentError(absl::StrCat("expected shape [", absl::StrJoin(sizes, ", "), "], found [",
                                                    absl::StrJoin(value.tensor().sizes(), ", "), "]"));
   }
@@ -309,8 +312,8 @@ absl::StatusOr<at::Tensor> TensorFor(const StateOwner& owner, const Value& value
   const at::Tensor& parameter = owner.parameter;
   const at::ScalarType dtype = (parameter.is_complex() ? value.tensor() : parameter).scalar_type();
   return TorchStatusOr("copy", [&] {
-    return value.tensor().detach().to(parameter.options().dtype(dtype).requires_grad(false), /*non_blocking=*/false,
-                                      owner.copy);
+    const at::Tensor found = one ? value.tensor().reshape(sizes) : value.tensor();
+    return found.detach().to(parameter.options().dtype(dtype).requires_grad(false), /*non_blocking=*/false, owner.copy);
   });
 }
 

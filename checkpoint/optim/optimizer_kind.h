@@ -45,8 +45,8 @@ std::optional<OptimizerKind> LockstepOptimizerKind(const torch::optim::Optimizer
 // "torch::optim::SGD, torch::optim::Adam, ..."
 std::string OptimizerKindNames();
 
-// Returns `value` with the owner's device and dtype. InvalidArgument: it is not a tensor, or has
-// another shape.
+// Returns `value` with the owner's device and dtype. A tensor of one element fits another one. InvalidArgument: it is
+// not a tensor, or has another shape.
 absl::StatusOr<at::Tensor> TensorFor(const StateOwner& owner, const Value& value, at::IntArrayRef sizes);
 
 }  // namespace lockstep::checkpoint::optim
