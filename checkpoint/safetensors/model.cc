@@ -25,8 +25,14 @@ struct Named {
     for (int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
     return begin() + (last + 1) * tensor.element_size();
   }
-  bool is_whole() const { return tensor.storage_offset() == 0 && tensor.nbytes() == tensor.storage().nbytes(); }
 };
+
+// True if the tensor has all elements of the tensors that it overlaps.
+bool IsWhole(const Named& named, const std::vector<Named>& group) {
+  return named.tensor.is_non_overlapping_and_dense() &&
+         std::all_of(group.begin(), group.end(),
+                     [&](const Named& other) { return named.begin() <= other.begin() && other.end() <= named.end(); });
+}
 
 // Names whose tensors overlap in memory, each group with two names or more, in alphabetical order.
 std::vector<std::vector<Named>> Shared(const Value& state_dict) {
@@ -70,7 +76,8 @@ absl::Status SaveSafetensorsModel(absl::string_view path, const torch::nn::Modul
   const Value state_dict = StateDict(module);
   std::map<std::string, std::string> kept_as;
   for (const std::vector<Named>& group : Shared(state_dict)) {
-    const auto kept = std::find_if(group.begin(), group.end(), [](const Named& named) { return named.is_whole(); });
+    const auto kept =
+        std::find_if(group.begin(), group.end(), [&](const Named& named) { return IsWhole(named, group); });
     if (kept == group.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
           path, ": ", NamesOf(group), " share memory, of which none of them is the whole; clone() them, or use Save"));
@@ -98,7 +105,7 @@ absl::Status LoadSafetensorsModel(absl::string_view path, torch::nn::Module& mod
   std::vector<std::string> loaded_otherwise;
   for (const std::vector<Named>& group : Shared(StateDict(module))) {
     const bool filled = std::any_of(group.begin(), group.end(),
-                                    [&](const Named& named) { return named.is_whole() && is_there(named); });
+                                    [&](const Named& named) { return IsWhole(named, group) && is_there(named); });
     for (const Named& named : group) {
       if (filled && !is_there(named)) loaded_otherwise.push_back(named.name);
     }

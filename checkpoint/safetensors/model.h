@@ -19,8 +19,8 @@
 namespace lockstep::checkpoint {
 
 // Writes StateDict(module). Of the names whose tensors overlap in memory, the first in alphabetical order whose tensor
-// is the whole memory is kept. The metadata has an entry for each other name, with the kept one, unless `metadata` has
-// it already. Errors are SaveSafetensors's. InvalidArgument also: none of the overlapping tensors is the whole memory.
+// has all of the others' elements is kept. The metadata has an entry for each other name, with the kept one, unless `metadata` has
+// it already. Errors are SaveSafetensors's. InvalidArgument also: none of the overlapping tensors has all elements.
 absl::Status SaveSafetensorsModel(absl::string_view path, const torch::nn::Module& module,
                                   SafetensorsMetadata metadata = {}, const SaveOptions& options = {});
 

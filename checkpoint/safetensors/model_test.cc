@@ -96,6 +96,12 @@ TEST(SafetensorsModel, PartsOfOneMemoryAreSavedApartUnlessTheyOverlap) {
   ASSERT_EQ(SaveSafetensorsModel(path, parts), absl::OkStatus());
   EXPECT_EQ(LoadSafetensors(path)->tensors.size(), 2);
   EXPECT_EQ(LoadSafetensorsModel(path, parts), absl::OkStatus());
+  torch::nn::Module inside;
+  inside.register_buffer("a", memory.narrow(0, 2, 1));
+  inside.register_buffer("b", memory.narrow(0, 1, 3));
+  ASSERT_EQ(SaveSafetensorsModel(path, inside), absl::OkStatus());
+  EXPECT_TRUE(LoadSafetensors(path)->tensors.Find("b")->tensor().equal(memory.narrow(0, 1, 3)));
+  EXPECT_FALSE(LoadSafetensors(path)->tensors.Find("a"));
   overlapping.register_buffer("a", memory.narrow(0, 0, 4));
   overlapping.register_buffer("b", memory.narrow(0, 3, 3));
   EXPECT_EQ(
