@@ -31,6 +31,7 @@ set(lockstep_all_components
   ddp_checkpoint
   elastic
   fsdp
+  fsdp_checkpoint
   tensorboard
   models
   models_exported
@@ -577,6 +578,8 @@ set(lockstep_checkpoint_sources
   checkpoint/archive/writer.cc
   checkpoint/async_saver.cc
   checkpoint/checkpoint.cc
+  checkpoint/deferred/file.cc
+  checkpoint/deferred/tensors.cc
   checkpoint/file/atomic_file.cc
   checkpoint/file/block_writer.cc
   checkpoint/file/byte_stream.cc
@@ -882,6 +885,21 @@ set(lockstep_fsdp_headers
 )
 set(lockstep_fsdp_components base base_torch comm ddp)
 set(lockstep_fsdp_third_party absl torch)
+
+# lockstep::fsdp_checkpoint
+set(lockstep_fsdp_checkpoint_sources
+  fsdp/full_state_dict.cc
+  fsdp/internal/flat_boxes.cc
+  fsdp/internal/full_optimizer_loader.cc
+  fsdp/internal/optimizer_loader.cc
+  fsdp/internal/sharded_parameters.cc
+  fsdp/internal/state_gatherer.cc
+  fsdp/internal/whole_optimizer.cc
+  fsdp/state_dict.cc
+)
+set(lockstep_fsdp_checkpoint_headers fsdp/full_state_dict.h fsdp/internal/sharded_access.h fsdp/state_dict.h)
+set(lockstep_fsdp_checkpoint_components base base_torch comm checkpoint checkpoint_sharded fsdp)
+set(lockstep_fsdp_checkpoint_third_party absl torch)
 
 # lockstep::tensorboard
 set(lockstep_tensorboard_sources tensorboard/summary_writer.cc)

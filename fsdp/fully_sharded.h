@@ -27,6 +27,10 @@ namespace lockstep::fsdp {
 
 class NoSync;
 
+namespace internal {
+struct ShardedAccess;
+}
+
 // The virtual ranks of one rank in one step, for a range-based for: see FullyShardedDataParallel::VirtualRanks().
 class VirtualRankRange {
  public:
@@ -163,6 +167,7 @@ class FullyShardedDataParallel {
   template <typename T>
   friend absl::StatusOr<FullyShardedDataParallel<T>> Wrap(T, comm::ProcessGroup*, const Options&);
   friend class NoSync;
+  friend struct internal::ShardedAccess;
 
   FullyShardedDataParallel(Net net, std::unique_ptr<internal::ShardedModule> module)
       : net_(std::move(net)), module_(std::move(module)) {}

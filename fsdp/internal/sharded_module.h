@@ -51,6 +51,9 @@ class ShardedModule {
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   const std::vector<at::Tensor>& shards() const { return shards_; }
   const std::vector<std::string>& shard_names() const { return shard_names_; }
+  // Its units have the places of all ranks' pieces. shards() are this rank's, in the order of units and pieces.
+  const ShardReducer& reducer() const { return *reducer_; }
+  comm::ProcessGroup* group() const { return group_; }
 
   // False: backward only accumulates gradients in the module's parameters.
   void set_sync(bool sync) { reducer_->set_sync(sync); }
