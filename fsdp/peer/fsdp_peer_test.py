@@ -15,7 +15,9 @@ import unittest
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
@@ -82,6 +84,11 @@ def train(net, optimizer, inputs, micro_steps, set_sync):
             optimizer.zero_grad()
 
 
+def state_of(net, optimizer, options):
+    model, states = get_state_dict(net, optimizer, options=options)
+    return {"model": model, "optim": states}
+
+
 def python_rank(training, net, units, rank, meeting, output):
     torch.set_num_threads(1)
     timeout = datetime.timedelta(seconds=PATIENCE)
@@ -91,7 +98,21 @@ def python_rank(training, net, units, rank, meeting, output):
         fully_shard(net.get_submodule(unit), mesh=mesh)
     fully_shard(net, mesh=mesh)
     optimizer = OPTIMIZERS[training["optimizer"]](net.parameters())
+    options = StateDictOptions(flatten_optimizer_state_dict=training.get("flat", False))
+    if "load" in training:
+        state = state_of(net, optimizer, options)
+        dcp.load(state, checkpoint_id=training["load"])
+        set_state_dict(
+            net, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"], options=options
+        )
     train(net, optimizer, training["inputs"][rank], training["micro_steps"], net.set_requires_gradient_sync)
+    if "save" in training:
+        dcp.save(state_of(net, optimizer, options), checkpoint_id=training["save"])
+    if "full" in training:
+        whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        model, states = get_state_dict(net, optimizer, options=whole)
+        if rank == 0:
+            torch.save({"model": model, "optimizer": states}, training["full"])
     parameters = {name: parameter.full_tensor() for name, parameter in net.named_parameters()}
     if rank == 0:
         torch.save(parameters, output)
@@ -105,51 +126,65 @@ class FsdpPeerTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
 
-    def run_ranks(self, start):
-        processes = [start(rank) for rank in range(RANKS)]
+    def run_ranks(self, start, ranks=RANKS):
+        processes = [start(rank) for rank in range(ranks)]
         for process in processes:
             process.join(PATIENCE)
             self.assertEqual(process.exitcode, 0)
 
-    def compare(self, name, optimizer, micro_steps):
+    def training_of(self, name, optimizer, micro_steps):
+        """The network, and what both sides get."""
         make, draw, units = NETS[name]
         torch.manual_seed(3)
         net = make()
-        program, training_file = f"{self.folder}/{name}.pt2", f"{self.folder}/training.pt"
+        program = f"{self.folder}/{name}.pt2"
         torch.export.save(torch.export.export(copy.deepcopy(net), (draw(),)), program)
-        training = {
+        return net, {
             "program": program,
             "units": units,
             "optimizer": optimizer,
             "micro_steps": micro_steps,
             "inputs": [[draw() for _ in range(STEPS * micro_steps)] for _ in range(RANKS)],
         }
-        torch.save(training, training_file)
-        prefix = f"{self.folder}/{name}_{optimizer}_{micro_steps}"
-        python_output = f"{prefix}_python.pt"
 
-        def start_python(rank):
-            arguments = (training, net, units, rank, f"{python_output}.meeting", python_output)
+    def run_python(self, net, training):
+        output = tempfile.mktemp(dir=self.folder)
+
+        def start(rank):
+            arguments = (training, net, training["units"], rank, f"{output}.meeting", output)
             process = FORK.Process(target=python_rank, args=arguments)
             process.start()
             return process
 
-        self.run_ranks(start_python)
-        expected, before = torch.load(python_output), dict(net.named_parameters())
+        self.run_ranks(start)
+        return torch.load(output)
+
+    def run_cpp(self, training, ranks=RANKS, backend="shm"):
+        """The parameters on each rank."""
+        output = tempfile.mktemp(dir=self.folder)
+        torch.save(training, f"{output}.training")
+        words = [
+            [PROGRAM, f"{output}.training", f"{output}{rank}", f"file://{output}.meeting", str(rank), str(ranks), backend]
+            for rank in range(ranks)
+        ]
+        running = [subprocess.Popen(rank) for rank in words]
+        self.assertEqual([rank.wait(PATIENCE) for rank in running], [0] * ranks)
+        return [torch.load(f"{output}{rank}") for rank in range(ranks)]
+
+    def assert_same(self, found, expected):
+        self.assertEqual(list(found), list(expected))
+        for key, tensor in expected.items():
+            self.assertTrue(torch.equal(found[key], tensor), key)
+
+    def compare(self, name, optimizer, micro_steps):
+        net, training = self.training_of(name, optimizer, micro_steps)
+        expected = self.run_python(net, training)
+        before = dict(net.named_parameters())
         for backend in BACKENDS:
-            outputs = [f"{prefix}_{backend}{rank}.pt" for rank in range(RANKS)]
-            meeting = f"file://{outputs[0]}.meeting"
-            ranks = [
-                subprocess.Popen([PROGRAM, training_file, output, meeting, str(rank), str(RANKS), backend])
-                for rank, output in enumerate(outputs)
-            ]
-            self.assertEqual([rank.wait(PATIENCE) for rank in ranks], [0] * RANKS)
-            for output in outputs:
-                found = torch.load(output)
-                self.assertEqual(list(found), list(expected))
-                for key, tensor in expected.items():
-                    self.assertTrue(torch.equal(found[key], tensor), f"{output}: {key}")
-                    self.assertEqual(torch.equal(before[key], tensor), key.startswith("frozen"), key)
+            for found in self.run_cpp(training, backend=backend):
+                self.assert_same(found, expected)
+        for key, tensor in expected.items():
+            self.assertEqual(torch.equal(before[key], tensor), key.startswith("frozen"), key)
 
     def test_parameters_have_the_bits_of_fully_shard(self):
         for name in NETS:
@@ -161,6 +196,47 @@ class FsdpPeerTest(unittest.TestCase):
         for name in NETS:
             with self.subTest(name):
                 self.compare(name, "adamw", micro_steps=3)
+
+    def parts_of(self, training, *bounds):
+        """The training, cut before the steps `bounds`."""
+        for first, last in zip((0, *bounds), (*bounds, STEPS), strict=True):
+            yield {**training, "inputs": [inputs[first:last] for inputs in training["inputs"]]}
+
+    def test_training_goes_on_in_the_other_language_and_on_other_ranks(self):
+        for name, optimizer, flat in (("gpt", "adamw", False), ("mlp", "sgd", True)):
+            with self.subTest(f"{name}, {optimizer}, {flat=}"):
+                net, training = self.training_of(name, optimizer, micro_steps=1)
+                expected = self.run_python(net, training)
+                first, middle, last = self.parts_of({**training, "flat": flat}, 7, 14)
+                nothing = {**last, "inputs": [[], [], []]}
+                python, rows, elements, three = (f"{self.folder}/{name}_{step}" for step in range(4))
+                self.run_python(net, {**first, "save": python})
+                # Optimizers that are not fused give rows and other slices the same bits.
+                self.run_cpp({**middle, "load": python, "save": rows, "rows": True})
+                self.run_cpp({**middle, "load": python, "save": elements, "rows": False})
+                self.run_cpp({**nothing, "load": elements, "save": three, "rows": False}, ranks=3)
+                self.assert_same(self.run_python(net, {**last, "load": three}), expected)
+                for found in self.run_cpp({**last, "load": rows, "rows": False}):
+                    self.assert_same(found, expected)
+
+    def test_full_files_have_the_states_of_fully_shard(self):
+        net, training = self.training_of("mlp", "adamw", micro_steps=1)
+        files = {side: f"{self.folder}/full_{side}.pt" for side in ("python", "cpp")}
+        first, second = self.parts_of({**training, "rows": False}, 10)
+        self.run_python(net, {**first, "full": files["python"]})
+        self.run_cpp({**first, "full": files["cpp"]})
+        expected = self.run_cpp(training)[0]
+        for file in files.values():
+            for found in self.run_cpp({**second, "load_full": file}):
+                self.assert_same(found, expected)
+        python, cpp = (torch.load(files[side], weights_only=True) for side in ("python", "cpp"))
+        self.assert_same({**cpp["model"]}, {**python["model"]})
+        optimizer = OPTIMIZERS["adamw"](net.parameters())
+        optimizer.load_state_dict(cpp["optimizer"])
+        names = {parameter: name for name, parameter in net.named_parameters()}
+        self.assertEqual(len(optimizer.state), len(names))
+        for parameter, state in optimizer.state.items():
+            self.assert_same(state, python["optimizer"]["state"][names[parameter]])
 
 
 if __name__ == "__main__":
