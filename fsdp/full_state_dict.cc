@@ -32,19 +32,20 @@ absl::Status Caught(F f) {
   return status;
 }
 
-// The module's state dict. Its parameters lie in one memory of all ranks, of which a file would have all.
-Value DeferModel(const torch::nn::Module& module, DeferredTensors& deferred) {
+// The module's state dict. `gatherer` must outlive the deferred tensors.
+Value DeferModel(const torch::nn::Module& module, const std::vector<ShardedParameter>& sharded,
+                 const StateGatherer& gatherer, DeferredTensors& deferred) {
   Value model = checkpoint::StateDict(module);
   std::map<const at::TensorImpl*, at::Tensor> parameters;  // a tied one is deferred once
+  for (size_t p = 0; p < sharded.size(); ++p) {
+    const at::Tensor& like = sharded[p].tensor;
+    parameters.emplace(like.unsafeGetTensorImpl(), deferred.Add(like.sizes(), like.strides(), like.scalar_type(), [&gatherer, p] {
+      return gatherer.BringParameter(p);
+    }));
+  }
   for (const auto& item : module.named_parameters()) {
-    const at::Tensor& tensor = item.value();
-    if (!tensor.defined()) continue;
-    at::Tensor& added = parameters[tensor.unsafeGetTensorImpl()];
-    if (!added.defined()) {
-      added = deferred.Add(tensor.sizes(), tensor.strides(), tensor.scalar_type(),
-                           [tensor] { return absl::StatusOr<at::Tensor>(InMemoryOrder(tensor, tensor)); });
-    }
-    model.Set(item.key(), added.detach());  // as StateDict(), one tensor a name
+    const auto found = parameters.find(item.value().unsafeGetTensorImpl());
+    if (found != parameters.end()) model.Set(item.key(), found->second.detach());  // as StateDict(), one tensor a name
   }
   return model;
 }
@@ -81,7 +82,7 @@ absl::Status Write(absl::string_view path, const torch::nn::Module& module,
                    const StateGatherer& gatherer, const ComposeFile& compose, const checkpoint::SaveOptions& options) {
   const absl::Status written = Caught([&] {
     DeferredTensors deferred;
-    const Value model = DeferModel(module, deferred);
+    const Value model = DeferModel(module, parameters, gatherer, deferred);
     const Value file = compose(model, DeferOptimizer(parameters, optimizer, gatherer, deferred));
     return checkpoint::SaveDeferred(path, file, deferred, options);
   });
@@ -94,6 +95,7 @@ absl::Status Write(absl::string_view path, const torch::nn::Module& module,
 absl::Status SaveFullStateDict(absl::string_view path, const ShardedModule& sharded, const torch::nn::Module& module,
                                const torch::optim::Optimizer& optimizer, const ComposeFile& compose,
                                const checkpoint::SaveOptions& options) {
+  const ShardsOnly shards_only(sharded);
   const std::vector<ShardedParameter> parameters = ShardedParametersOf(sharded);
   comm::ProcessGroup* const group = sharded.group();
   LOCKSTEP_ASSIGN_OR_RETURN(const WholeOptimizer whole,

@@ -6,16 +6,21 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/rank_processes.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/testing/dropout_net.h"
+#include "lockstep/fsdp/full_state_dict.h"
 #include "lockstep/fsdp/fully_sharded.h"
 #include "lockstep/optim/adamw.h"
 
@@ -154,6 +159,38 @@ TEST(FullyShardedProcesses, TheDeathOfARankIsAnErrorOfTheOthers) {
   ASSERT_TRUE(line);
   EXPECT_THAT(line->text, ::testing::HasSubstr("step 3: "));
   EXPECT_THAT(line->text, ::testing::HasSubstr("rank 1"));
+}
+
+// Rank 1 ends while rank 0 writes a file of both ranks' states; rank 0 says what it learns of it.
+int DieInASave(const comm::InitOptions& init, const Process::Say& say) {
+  const auto group = comm::InitProcessGroup(init);
+  auto net = *Wrap(ddp::testing::DropoutNet(6, 16, 2), group->get(), {});
+  optim::AdamW optimizer(net.shards(), 0.01);
+  absl::Status status = Train(net, [&] { return net.Step(optimizer); });
+  if ((*group)->rank() == 1) {
+    std::thread([] {
+      absl::SleepFor(absl::Milliseconds(500));
+      _exit(7);
+    }).detach();
+  }
+  status.Update(SaveFullStateDict(absl::StrCat(::testing::TempDir(), "/last.pt"), net, optimizer,
+                                  [](const checkpoint::Value&, const checkpoint::Value& whole) {
+                                    absl::SleepFor(absl::Seconds(2));
+                                    return whole;
+                                  }));
+  say(absl::StrCat("saved: ", status.message()));
+  return 0;
+}
+
+TEST(FullyShardedProcesses, TheDeathOfARankInASaveIsAnErrorOfTheOthers) {
+  comm::InitOptions options;
+  options.timeout = absl::Minutes(5);
+  RankProcesses processes(2, options, DieInASave);
+  const std::optional<Process::Line> line = processes[0].AwaitLine("", absl::Seconds(30));
+  ASSERT_TRUE(line);
+  EXPECT_THAT(line->text, ::testing::HasSubstr("saved: "));
+  EXPECT_THAT(line->text, ::testing::HasSubstr("rank 1"));
+  EXPECT_NE(access(absl::StrCat(::testing::TempDir(), "/last.pt").c_str(), F_OK), 0);
 }
 
 }  // namespace

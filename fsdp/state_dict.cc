@@ -95,6 +95,7 @@ constexpr char kLoad[] = "fsdp::LoadStateDict";
 absl::StatusOr<ShardedStateDict> GetStateDict(const ShardedModule& sharded, const torch::nn::Module& module,
                                               const torch::optim::Optimizer* optimizer,
                                               const StateDictOptions& options) {
+  const ShardsOnly shards_only(sharded);
   const std::vector<ShardedParameter> parameters = ShardedParametersOf(sharded);
   const int rank = sharded.group()->rank();
   ShardedStateDict state;
@@ -111,6 +112,7 @@ absl::StatusOr<ShardedStateDict> GetStateDict(const ShardedModule& sharded, cons
 absl::Status LoadStateDict(absl::string_view directory, const ShardedModule& sharded, const torch::nn::Module& module,
                            torch::optim::Optimizer* optimizer, const StateDictOptions& options,
                            const checkpoint::LoadOptions& load_options) {
+  const ShardsOnly shards_only(sharded);
   const std::vector<ShardedParameter> parameters = ShardedParametersOf(sharded);
   const int rank = sharded.group()->rank();
   ShardedStateDict state;

@@ -83,6 +83,7 @@ void PagedMemory::EndForward() {
 
 // Called by operators, in any mode of autograd.
 void PagedMemory::Need(PagedUnit& unit, size_t index) {
+  if (shards_only_) return;
   if (before_use_) before_use_();
   const auto found =
       std::find_if(present_.begin(), present_.end(), [&](const Present& present) { return present.unit == &unit; });
@@ -178,6 +179,11 @@ absl::Status PagedMemory::EndFull() {
   FreeAll();
   if (writes_) written_ = absl::OkStatus();
   return absl::OkStatus();
+}
+
+void PagedMemory::BeginShards() {
+  FreeAll();
+  shards_only_ = true;
 }
 
 absl::Status PagedMemory::AfterStep() {

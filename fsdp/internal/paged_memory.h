@@ -49,6 +49,8 @@ class PagedMemory final : public ParameterMemory {
   absl::Status BeforeReduction(size_t unit, bool brings) override;
   absl::Status BeginFull(bool write) override;
   absl::Status EndFull() override;
+  void BeginShards() override;
+  void EndShards() override { shards_only_ = false; }
   absl::Status AfterStep() override;
 
  private:
@@ -80,6 +82,7 @@ class PagedMemory final : public ParameterMemory {
   bool training_ = false;         // between a forward with gradients and AfterStep()
   int evaluations_ = 0;           // forwards without gradients
   bool full_ = false, writes_ = false;
+  bool shards_only_ = false;  // operators take parameters without values
   absl::Status written_;  // the parameter that was written to, but not kept
 };
 

@@ -49,6 +49,10 @@ class ParameterMemory {
   virtual absl::Status BeginFull(bool write) = 0;
   virtual absl::Status EndFull() = 0;
 
+  // Between the two the caller reads and writes shards. Operators may take the parameters for their sizes only.
+  virtual void BeginShards() {}
+  virtual void EndShards() {}
+
   // After the optimizer's step, on every rank: until it returns, no rank may read the module's parameters.
   virtual absl::Status AfterStep() = 0;
 

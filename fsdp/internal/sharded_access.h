@@ -13,6 +13,18 @@ struct ShardedAccess {
   }
 };
 
+// While it exists, shards are read and written, and parameters are taken for their sizes only.
+class ShardsOnly {
+ public:
+  explicit ShardsOnly(const ShardedModule& module) : memory_(module.memory()) { memory_.BeginShards(); }
+  ~ShardsOnly() { memory_.EndShards(); }
+  ShardsOnly(const ShardsOnly&) = delete;
+  ShardsOnly& operator=(const ShardsOnly&) = delete;
+
+ private:
+  ParameterMemory& memory_;
+};
+
 }  // namespace lockstep::fsdp::internal
 
 #endif  // LOCKSTEP_FSDP_INTERNAL_SHARDED_ACCESS_H_

@@ -149,6 +149,7 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   buffers_.emplace(std::move(buffers));
   LOCKSTEP_RETURN_IF_ERROR(buffers_->Broadcast(*group_));
   LOCKSTEP_ASSIGN_OR_RETURN(memory_, MakeMemory(units));
+  frozen_.assign(frozen, units.end());
   units.erase(frozen, units.end());
   AddShards(units);
   const int leaves = Virtual() ? options_.virtual_ranks : group_->size();
@@ -172,6 +173,13 @@ void ShardedModule::AddShards(const std::vector<ShardedUnit>& units) {
       pieces_.push_back({u, piece});
     }
   }
+}
+
+std::vector<const ShardedUnit*> ShardedModule::units() const {
+  std::vector<const ShardedUnit*> units;
+  for (size_t u = 0; u < reducer_->unit_count(); ++u) units.push_back(&reducer_->unit(u));
+  for (const ShardedUnit& unit : frozen_) units.push_back(&unit);
+  return units;
 }
 
 std::string ShardedModule::Who() const { return absl::StrCat("rank ", group_->rank(), ": fully sharded training"); }

@@ -51,9 +51,11 @@ class ShardedModule {
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   const std::vector<at::Tensor>& shards() const { return shards_; }
   const std::vector<std::string>& shard_names() const { return shard_names_; }
-  // Its units have the places of all ranks' pieces. shards() are this rank's, in the order of units and pieces.
-  const ShardReducer& reducer() const { return *reducer_; }
   comm::ProcessGroup* group() const { return group_; }
+  // The units with the places of all ranks' pieces, as memory() numbers them: the trained ones, of which shards() are
+  // this rank's pieces in order, and then the frozen ones.
+  std::vector<const ShardedUnit*> units() const;
+  ParameterMemory& memory() const { return *memory_; }
 
   // False: backward only accumulates gradients in the module's parameters.
   void set_sync(bool sync) { reducer_->set_sync(sync); }
@@ -96,6 +98,7 @@ class ShardedModule {
   comm::ProcessGroup* const group_;
   const Options options_;
   std::unique_ptr<ParameterMemory> memory_;
+  std::vector<ShardedUnit> frozen_;
   std::vector<at::Tensor> parameters_, shards_;
   std::vector<std::string> shard_names_;
   std::vector<OwnedPiece> pieces_;  // of `shards_`

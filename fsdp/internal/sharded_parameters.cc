@@ -1,6 +1,6 @@
 #include "lockstep/fsdp/internal/sharded_parameters.h"
 
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <map>
@@ -33,20 +33,21 @@ std::vector<ShardedParameter> ShardedParametersOf(const ShardedModule& module) {
   std::map<const at::TensorImpl*, size_t> order;
   for (const at::Tensor& parameter : module.parameters()) order.emplace(parameter.unsafeGetTensorImpl(), order.size());
   std::map<size_t, ShardedParameter> parameters;
+  const std::vector<const ShardedUnit*> units = module.units();
   size_t shards = 0;
-  for (size_t u = 0; u < module.reducer().unit_count(); ++u) {
-    const ShardedUnit& unit = module.reducer().unit(u);
+  for (size_t u = 0; u < units.size(); ++u) {
     std::vector<ShardedParameter*> of_unit;
-    for (const NamedTensor& parameter : unit.parameters) {
+    for (const NamedTensor& parameter : units[u]->parameters) {
       ShardedParameter& added = parameters[order.at(parameter.tensor.unsafeGetTensorImpl())];
       added.name = parameter.name;
       added.tensor = parameter.tensor;
       of_unit.push_back(&added);
     }
-    for (const Piece& piece : unit.layout.pieces) {
+    for (const Piece& piece : units[u]->layout.pieces) {
       ShardedParameter& parameter = *of_unit[piece.parameter];
       parameter.parts.push_back({piece.rank, piece.begin, piece.end});
-      if (piece.rank == module.group()->rank()) parameter.shard = module.shards()[shards++];
+      if (piece.rank != module.group()->rank()) continue;
+      parameter.shard = shards < module.shards().size() ? module.shards()[shards++] : module.memory().Shard(u, piece);
     }
   }
   std::vector<ShardedParameter> sorted;
@@ -75,7 +76,8 @@ std::vector<checkpoint::Shard> PartsOf(const at::Tensor& flat, int64_t begin, co
 at::Tensor InMemoryOrder(const at::Tensor& whole, const at::Tensor& parameter) {
   at::Tensor ordered = whole.detach();
   if (ordered.strides() != parameter.strides()) {
-    ordered = at::empty_like(parameter, whole.options().requires_grad(false)).copy_(ordered);
+    ordered = at::empty_strided(parameter.sizes(), parameter.strides(), whole.options().requires_grad(false));
+    ordered.copy_(whole.detach());
   }
   return ordered.as_strided({ordered.numel()}, {1});
 }

@@ -27,12 +27,12 @@ struct ShardedParameter {
   const Part* PartOf(int rank) const;
 
   std::string name;         // its first name in the module
-  at::Tensor tensor;        // whole
+  at::Tensor tensor;        // of the module: for its sizes, as its values need not be there
   at::Tensor shard;         // of this rank; undefined if it has no part
   std::vector<Part> parts;  // ascending, at most one a rank; none if the parameter has no elements
 };
 
-// Returns them in the module's order.
+// Returns them in the module's order, the frozen ones too.
 std::vector<ShardedParameter> ShardedParametersOf(const ShardedModule& module);
 
 // Returns the boxes of `flat`, which are the elements from `begin` on of a tensor with the sizes and strides of

@@ -11,7 +11,8 @@ StateGatherer::StateGatherer(const std::vector<ShardedParameter>& parameters, co
                              comm::ProcessGroup* group)
     : parameters_(parameters), optimizer_(optimizer), group_(group), wanted_(at::zeros({2}, at::kLong)) {}
 
-at::Tensor StateGatherer::OwnPart(size_t parameter, size_t item) const {
+at::Tensor StateGatherer::OwnPart(size_t parameter, int64_t item) const {
+  if (item < 0) return parameters_[parameter].shard.detach().reshape({-1});
   const checkpoint::Value* own = optimizer_.own[parameter].Find(optimizer_.states[parameter][item].key);
   return own->tensor().detach().reshape({-1});
 }
@@ -22,10 +23,18 @@ absl::Status StateGatherer::Exchange(int64_t parameter, int64_t item) const {
   return group_->Broadcast(wanted_, /*root=*/0);
 }
 
-absl::StatusOr<at::Tensor> StateGatherer::Bring(size_t index, size_t item) const {
-  LOCKSTEP_RETURN_IF_ERROR(Exchange(static_cast<int64_t>(index), static_cast<int64_t>(item)));
+absl::StatusOr<at::Tensor> StateGatherer::Bring(size_t parameter, size_t item) const {
+  return Collect(parameter, static_cast<int64_t>(item), optimizer_.states[parameter][item].dtype);
+}
+
+absl::StatusOr<at::Tensor> StateGatherer::BringParameter(size_t parameter) const {
+  return Collect(parameter, -1, parameters_[parameter].tensor.scalar_type());
+}
+
+absl::StatusOr<at::Tensor> StateGatherer::Collect(size_t index, int64_t item, at::ScalarType dtype) const {
+  LOCKSTEP_RETURN_IF_ERROR(Exchange(static_cast<int64_t>(index), item));
   const ShardedParameter& parameter = parameters_[index];
-  const at::Tensor whole = at::empty({parameter.tensor.numel()}, optimizer_.states[index][item].dtype);
+  const at::Tensor whole = at::empty({parameter.tensor.numel()}, dtype);
   for (const ShardedParameter::Part& part : parameter.parts) {
     const at::Tensor place = whole.narrow(0, part.begin, part.end - part.begin);
     if (part.rank == group_->rank()) {

@@ -1,4 +1,4 @@
-// Brings tensors of an optimizer's state, of which each rank has a part, to rank 0, one at a time.
+// Brings parameters and tensors of an optimizer's state, of which each rank has a part, to rank 0, one at a time.
 
 #ifndef LOCKSTEP_FSDP_INTERNAL_STATE_GATHERER_H_
 #define LOCKSTEP_FSDP_INTERNAL_STATE_GATHERER_H_
@@ -27,6 +27,8 @@ class StateGatherer {
 
   // On rank 0: the elements of optimizer.states[parameter][item], a tensor, in the order of the parameter's memory.
   absl::StatusOr<at::Tensor> Bring(size_t parameter, size_t item) const;
+  // On rank 0: the parameter's own elements, in the same order.
+  absl::StatusOr<at::Tensor> BringParameter(size_t parameter) const;
   // On rank 0, after the last Bring(): ends Serve() on the others.
   absl::Status End() const;
   // On other ranks: sends what rank 0 wants until End().
@@ -34,12 +36,13 @@ class StateGatherer {
 
  private:
   absl::Status Exchange(int64_t parameter, int64_t item) const;
-  at::Tensor OwnPart(size_t parameter, size_t item) const;
+  absl::StatusOr<at::Tensor> Collect(size_t parameter, int64_t item, at::ScalarType dtype) const;
+  at::Tensor OwnPart(size_t parameter, int64_t item) const;
 
   const std::vector<ShardedParameter>& parameters_;
   const WholeOptimizer& optimizer_;
   comm::ProcessGroup* const group_;
-  const at::Tensor wanted_;  // a parameter and an item, or -1
+  const at::Tensor wanted_;  // a parameter, or -1; and an item, or -1 for the parameter itself
 };
 
 }  // namespace lockstep::fsdp::internal
