@@ -73,10 +73,12 @@ absl::Status Train(const Value& training, const std::string& output, const comm:
       LOCKSTEP_RETURN_IF_ERROR(net.Step(*optimizer));
     }
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto full, net.FullParameters());
-  Value parameters = Value::Dict();
-  for (const auto& item : net.module()->named_parameters()) parameters.Set(item.key(), item.value().detach());
-  LOCKSTEP_RETURN_IF_ERROR(checkpoint::Save(output, parameters));
+  {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto full, net.FullParameters());
+    Value parameters = Value::Dict();
+    for (const auto& item : net.module()->named_parameters()) parameters.Set(item.key(), item.value().detach());
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint::Save(output, parameters));
+  }
   if (const Value* save = training.Find("save")) {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto state, GetStateDict(net, *optimizer, state_options));
     LOCKSTEP_RETURN_IF_ERROR(checkpoint::SaveSharded(save->string_value(), state, group.get()));
