@@ -1,4 +1,4 @@
-// What Wrap() and a handle refuse.
+// Mistakes that Wrap() and a handle refuse.
 
 #include <torch/torch.h>
 

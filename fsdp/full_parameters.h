@@ -10,7 +10,7 @@ namespace lockstep::fsdp {
 enum class Access { kRead, kWrite };
 
 // While it exists, all parameters of a module are whole: see FullyShardedDataParallel::FullParameters(). Movable. Tensors
-// that share the parameters' memory, such as those of a state dict, must not be used after it.
+// that share the parameters' memory, such as a state dict's, must not be used after it.
 class FullParameters {
  public:
   // For FullyShardedDataParallel.

@@ -59,7 +59,7 @@ torch::nn::Sequential Mlp() {
   return net;
 }
 
-// Of a rank, on average: the ranks are threads, in step with each other.
+// The bytes of a rank, on average: the ranks are threads, in step with each other.
 struct Bytes {
   int64_t after_three_steps = 0, peak = 0, at_end = 0;
 };

@@ -38,7 +38,7 @@ struct Options {
   Shard shard = Shard::kElements;
 
   Residency residency = Residency::kAuto;
-  // With kPaged: the number of units that stay whole in forward, those that were used last. 1 needs less memory. It is as
+  // With kPaged: the number of units that stay whole in forward: the last ones in use. 1 needs less memory. It is as
   // fast if the network goes through its units one after the other, and slower if it uses two of them in turn.
   int whole_units = 2;
 

@@ -13,7 +13,7 @@
 
 namespace lockstep::fsdp::internal {
 
-// The buffers are of ProcessGroup::AllocateShared(), so collectives need no copy of them. The pool keeps those that are
+// The buffers are of ProcessGroup::AllocateShared(), so collectives need no copy of them. The pool keeps buffers that are
 // given back. Not thread-safe.
 class BufferPool {
  public:

@@ -16,7 +16,7 @@
 namespace lockstep::fsdp::internal {
 
 // Computes norms with the bits of a whole gradient's on one rank, for any number of ranks. The rank that owns a
-// parameter's first element gets the other parts of its gradient, and computes the norm. Holds those of one unit.
+// parameter's first element gets the other parts of its gradient, and computes the norm. Holds the parts of one unit at a time.
 class GradientNorms {
  public:
   // `group` is borrowed.

@@ -17,7 +17,7 @@
 namespace lockstep::fsdp::internal {
 
 // Units are numbered as in the vector that an implementation's Create() takes. Its first units are the trained ones.
-// The events of a step are told in the order in which they happen; by default nothing is to be done about them.
+// Its user calls the functions of a step in the order of the events; by default an event needs nothing.
 class ParameterMemory {
  public:
   virtual ~ParameterMemory() = default;

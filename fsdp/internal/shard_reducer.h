@@ -28,8 +28,8 @@ namespace lockstep::fsdp::internal {
 // Errors in backward are thrown as StatusError. Only one thread at a time may use it.
 class ShardReducer {
  public:
-  // `group` and `memory` are borrowed. `leaves`: the number of gradients that are averaged. `units`: those that are
-  // trained. Throws c10::Error if memory ran out.
+  // `group` and `memory` are borrowed. `leaves`: the number of gradients that are averaged. `units`: the trained
+  // ones. Throws c10::Error if memory ran out.
   ShardReducer(comm::ProcessGroup* group, ParameterMemory* memory, int leaves, std::vector<ShardedUnit> units);
   ShardReducer(const ShardReducer&) = delete;
   ShardReducer& operator=(const ShardReducer&) = delete;
