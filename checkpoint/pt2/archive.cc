@@ -245,7 +245,9 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> Pt2Archive::Oth
     if (!Find(configuration)) others.emplace_back(configuration, PayloadsText(payloads));
   }
   if (!Find("archive_format")) {
-    others.insert(others.end(), {{"archive_format", "pt2"}, {"archive_version", "0"}, {"byteorder", "little"}});
+    others.insert(
+        others.end(),
+        {{"archive_format", "pt2"}, {"archive_version", "0"}, {"byteorder", "little"}, {".data/version", "6\n"}});
   }
   for (const std::string& name : names_) {
     if (name.empty() || tensors.contains(name) || name == kFingerprint || OfAnotherProgram(name, program)) continue;

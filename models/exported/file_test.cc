@@ -63,7 +63,8 @@ TEST(File, AProgramOf2_7IsWrittenInTodaysLayout) {
     for (at::Tensor& parameter : net->parameters()) parameter.mul_(1.5);
   }
   ASSERT_TRUE(Save(Path(folder), net).ok());
-  EXPECT_THAT(folder.Read("net.pt2"), HasSubstr("net/data/weights/model_weights_config.json"));
+  for (const char* record : {"archive_format", "byteorder", ".data/version", "data/weights/model_weights_config.json"})
+    EXPECT_THAT(folder.Read("net.pt2"), HasSubstr(std::string("net/") + record));
   const absl::StatusOr<ExportedModule> again = Load(Path(folder));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(Identical(checkpoint::StateDict(**again), checkpoint::StateDict(*net)));
