@@ -864,15 +864,22 @@ set(lockstep_elastic_third_party absl torch)
 
 # lockstep::fsdp
 set(lockstep_fsdp_sources
+  fsdp/internal/buffer_pool.cc
   fsdp/internal/buffers.cc
   fsdp/internal/gradient_norms.cc
+  fsdp/internal/paged_memory.cc
+  fsdp/internal/paged_unit.cc
+  fsdp/internal/parameter_key.cc
   fsdp/internal/shard_reducer.cc
   fsdp/internal/sharded_module.cc
   fsdp/internal/shared_pages.cc
+  fsdp/internal/unit_order.cc
   fsdp/internal/unit_plan.cc
 )
 set(lockstep_fsdp_headers
+  fsdp/full_parameters.h
   fsdp/fully_sharded.h
+  fsdp/internal/buffer_pool.h
   fsdp/internal/buffers.h
   fsdp/internal/gradient_norms.h
   fsdp/internal/parameter_memory.h

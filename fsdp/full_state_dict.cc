@@ -39,9 +39,8 @@ Value DeferModel(const torch::nn::Module& module, const std::vector<ShardedParam
   std::map<const at::TensorImpl*, at::Tensor> parameters;  // a tied one is deferred once
   for (size_t p = 0; p < sharded.size(); ++p) {
     const at::Tensor& like = sharded[p].tensor;
-    parameters.emplace(like.unsafeGetTensorImpl(), deferred.Add(like.sizes(), like.strides(), like.scalar_type(), [&gatherer, p] {
-      return gatherer.BringParameter(p);
-    }));
+    parameters.emplace(like.unsafeGetTensorImpl(), deferred.Add(like.sizes(), like.strides(), like.scalar_type(),
+                                                                [&gatherer, p] { return gatherer.BringParameter(p); }));
   }
   for (const auto& item : module.named_parameters()) {
     const auto found = parameters.find(item.value().unsafeGetTensorImpl());

@@ -57,7 +57,7 @@ struct TokenDatasetOptions {
 class TokenDataset final : public Dataset {
  public:
   // Looks at each file once. InvalidArgument: an option is out of range, weights are negative, NaN, or given for some
-  // sources only, or a source with a part in the epoch has no block. Other errors are those of TokenFile::Open().
+  // sources only, or a source with a part in the epoch has no block. Other errors come from TokenFile::Open().
   static absl::StatusOr<std::unique_ptr<TokenDataset>> Create(const std::vector<TokenSource>& sources,
                                                               const TokenDatasetOptions& options);
   ~TokenDataset() override;

@@ -42,7 +42,8 @@ absl::StatusOr<Example> Get(const TokenDataset& dataset, int64_t index) {
 }
 
 std::vector<int64_t> ToVector(const at::Tensor& tensor) {
-  return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
+  const auto* const first = static_cast<const int64_t*>(tensor.const_data_ptr());
+  return {first, first + tensor.numel()};
 }
 
 std::vector<int64_t> Inputs(const TokenDataset& dataset, int64_t index) {

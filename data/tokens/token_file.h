@@ -24,7 +24,7 @@ enum class TokenFormat {
 // The layout of one file. Numbers are little-endian in the file. It holds no descriptor.
 class TokenFile {
  public:
-  // Looks at the file at `path`. Errors name it. NotFound: it does not exist. InvalidArgument: it is no regular file,
+  // Looks at the file at `path`. Errors name it. NotFound: it does not exist. InvalidArgument: it is not a regular file,
   // it has not llm.c's header though `format` is kLlmC, or it has a version of that header that is not known. DataLoss:
   // it ends inside a token, or has more or fewer tokens than its header says.
   static absl::StatusOr<TokenFile> Open(std::string path, TokenFormat format = TokenFormat::kDetect);

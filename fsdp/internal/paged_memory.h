@@ -83,7 +83,7 @@ class PagedMemory final : public ParameterMemory {
   int evaluations_ = 0;           // forwards without gradients
   bool full_ = false, writes_ = false;
   bool shards_only_ = false;  // operators take parameters without values
-  absl::Status written_;  // the parameter that was written to, but not kept
+  absl::Status written_;      // the parameter that was written to, but not kept
 };
 
 }  // namespace lockstep::fsdp::internal

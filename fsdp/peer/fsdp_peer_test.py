@@ -164,7 +164,15 @@ class FsdpPeerTest(unittest.TestCase):
         output = tempfile.mktemp(dir=self.folder)
         torch.save(training, f"{output}.training")
         words = [
-            [PROGRAM, f"{output}.training", f"{output}{rank}", f"file://{output}.meeting", str(rank), str(ranks), backend]
+            [
+                PROGRAM,
+                f"{output}.training",
+                f"{output}{rank}",
+                f"file://{output}.meeting",
+                str(rank),
+                str(ranks),
+                backend,
+            ]
             for rank in range(ranks)
         ]
         running = [subprocess.Popen(rank) for rank in words]
