@@ -94,6 +94,7 @@ absl::Status Write(absl::string_view path, const torch::nn::Module& module,
 absl::Status SaveFullStateDict(absl::string_view path, const ShardedModule& sharded, const torch::nn::Module& module,
                                const torch::optim::Optimizer& optimizer, const ComposeFile& compose,
                                const checkpoint::SaveOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNotKept(sharded));
   const ShardsOnly shards_only(sharded);
   const std::vector<ShardedParameter> parameters = ShardedParametersOf(sharded);
   comm::ProcessGroup* const group = sharded.group();

@@ -165,7 +165,8 @@ class FullyShardedDataParallel {
 
  private:
   template <typename T>
-  friend absl::StatusOr<FullyShardedDataParallel<T>> Wrap(T, comm::ProcessGroup*, const Options&);
+  friend absl::StatusOr<FullyShardedDataParallel<T>> Wrap(T, comm::ProcessGroup*, const Options&,
+                                                          internal::KeptShards*);
   friend class NoSync;
   friend struct internal::ShardedAccess;
 
@@ -182,12 +183,12 @@ class FullyShardedDataParallel {
 // differ, no parameter requires gradients, a path of Options::units fits none, or two parameters share memory.
 // FailedPrecondition: Options::residency is kSharedPages, and the group's backend does not share memory, as shm does.
 // With Residency::kPaged, InvalidArgument also if another tensor, such as a view, holds a parameter's memory.
-// Unimplemented: a parameter is not on the
-// CPU. Other errors come from the group.
+// Unimplemented: a parameter is not on the CPU. Other errors come from the group. `kept` is for elastic::ShardedModel.
 template <typename Net>
-absl::StatusOr<FullyShardedDataParallel<Net>> Wrap(Net net, comm::ProcessGroup* group, const Options& options = {}) {
+absl::StatusOr<FullyShardedDataParallel<Net>> Wrap(Net net, comm::ProcessGroup* group, const Options& options = {},
+                                                   internal::KeptShards* kept = nullptr) {
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<internal::ShardedModule> module,
-                            internal::ShardedModule::Create(*net, group, options));
+                            internal::ShardedModule::Create(*net, group, options, kept));
   return FullyShardedDataParallel<Net>(std::move(net), std::move(module));
 }
 

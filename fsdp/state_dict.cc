@@ -95,6 +95,7 @@ constexpr char kLoad[] = "fsdp::LoadStateDict";
 absl::StatusOr<ShardedStateDict> GetStateDict(const ShardedModule& sharded, const torch::nn::Module& module,
                                               const torch::optim::Optimizer* optimizer,
                                               const StateDictOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNotKept(sharded));
   const ShardsOnly shards_only(sharded);
   const std::vector<ShardedParameter> parameters = ShardedParametersOf(sharded);
   const int rank = sharded.group()->rank();
@@ -112,6 +113,7 @@ absl::StatusOr<ShardedStateDict> GetStateDict(const ShardedModule& sharded, cons
 absl::Status LoadStateDict(absl::string_view directory, const ShardedModule& sharded, const torch::nn::Module& module,
                            torch::optim::Optimizer* optimizer, const StateDictOptions& options,
                            const checkpoint::LoadOptions& load_options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNotKept(sharded));
   const ShardsOnly shards_only(sharded);
   const std::vector<ShardedParameter> parameters = ShardedParametersOf(sharded);
   const int rank = sharded.group()->rank();

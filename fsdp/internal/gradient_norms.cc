@@ -44,41 +44,48 @@ absl::StatusOr<std::vector<at::Tensor>> GradientNorms::Compute(const ShardReduce
   return norms;
 }
 
-absl::StatusOr<std::vector<std::vector<at::Tensor>>> GradientNorms::Exchange(const ShardReducer& reducer,
-                                                                             size_t u) const {
+absl::StatusOr<std::vector<GradientNorms::Parts>> GradientNorms::Exchange(const ShardReducer& reducer, size_t u) const {
   const ShardedUnit& unit = reducer.unit(u);
   const int rank = group_->rank();
-  std::vector<std::vector<at::Tensor>> parts(unit.parameters.size());
+  std::vector<Parts> parts(unit.parameters.size());
   std::vector<int> owners(unit.parameters.size(), 0);  // of the first elements
+  std::vector<Piece> pieces;
+  for (const Piece& piece : unit.layout.pieces) {
+    if (piece.is_second) continue;
+    pieces.push_back(piece);
+    if (piece.begin == 0) owners[piece.parameter] = piece.rank;
+  }
   std::vector<std::vector<at::Tensor>> to(group_->size());
   std::vector<int64_t> sent(group_->size(), 0), received(group_->size(), 0);
-  std::vector<Piece> expected;
   bool any_is_cut = false;
-  for (const Piece& piece : unit.layout.pieces) {  // a parameter's first piece is before its others
-    if (piece.begin == 0) owners[piece.parameter] = piece.rank;
+  for (const Piece& piece : pieces) {
     const int owner = owners[piece.parameter];
     any_is_cut |= piece.rank != owner;
-    // All ranks have a part of a gradient, or none has.
     const at::Tensor gradient = piece.rank == rank ? reducer.GradientOf(u, piece) : at::Tensor();
-    if (piece.rank == rank && owner == rank && gradient.defined()) parts[piece.parameter].push_back(gradient);
-    if (piece.rank == rank && owner != rank && gradient.defined()) {
+    if (!gradient.defined()) continue;
+    if (owner == rank) {
+      parts[piece.parameter].emplace(piece.begin, gradient);
+    } else {
       to[owner].push_back(gradient);
       sent[owner] += gradient.numel();
     }
-    if (piece.rank != rank && owner == rank && !parts[piece.parameter].empty()) {
-      expected.push_back(piece);
-      received[piece.rank] += piece.end - piece.begin;
-    }
   }
   if (!any_is_cut) return parts;
+  std::vector<Piece> expected;  // in the order of ranks
+  for (const Piece& piece : pieces) {
+    // All ranks have a part of a gradient, or none has.
+    if (piece.rank == rank || owners[piece.parameter] != rank || parts[piece.parameter].empty()) continue;
+    expected.push_back(piece);
+    received[piece.rank] += piece.end - piece.begin;
+  }
   const at::TensorOptions options = unit.parameters[0].tensor.options().requires_grad(false);
   std::vector<at::Tensor> inputs{at::empty({0}, options)};
   for (const std::vector<at::Tensor>& gradients : to) inputs.insert(inputs.end(), gradients.begin(), gradients.end());
   const at::Tensor output = at::empty({std::accumulate(received.begin(), received.end(), int64_t{0})}, options);
   LOCKSTEP_RETURN_IF_ERROR(group_->AllToAllSingle(output, at::cat(inputs), received, sent));
   int64_t place = 0;
-  for (const Piece& piece : expected) {  // in the order of ranks
-    parts[piece.parameter].push_back(output.narrow(0, place, piece.end - piece.begin));
+  for (const Piece& piece : expected) {
+    parts[piece.parameter].emplace(piece.begin, output.narrow(0, place, piece.end - piece.begin));
     place += piece.end - piece.begin;
   }
   return parts;
@@ -91,7 +98,9 @@ absl::Status GradientNorms::ComputeUnit(const ShardReducer& reducer, size_t u, d
     own.emplace_back();
     if (parts[k].empty()) continue;
     const at::Tensor& parameter = reducer.unit(u).parameters[k].tensor;
-    const at::Tensor flat = parts[k].size() == 1 ? parts[k][0] : at::cat(parts[k]);
+    std::vector<at::Tensor> in_order;
+    for (const auto& [begin, part] : parts[k]) in_order.push_back(part);
+    const at::Tensor flat = in_order.size() == 1 ? in_order[0] : at::cat(in_order);
     const at::Tensor gradient = flat.as_strided(parameter.sizes(), parameter.strides());
     own.back() = {at::linalg_vector_norm(gradient, norm_type).item<double>(), 1};
   }

@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,8 +36,11 @@ class GradientNorms {
   };
 
   absl::Status ComputeUnit(const ShardReducer& reducer, size_t unit, double norm_type, std::vector<Own>& own) const;
-  // Returns, for each parameter of the unit, the parts of its gradient in order, on the rank that owns the first one.
-  absl::StatusOr<std::vector<std::vector<at::Tensor>>> Exchange(const ShardReducer& reducer, size_t unit) const;
+  // The parts of one gradient, by the place of their first element.
+  using Parts = std::map<int64_t, at::Tensor>;
+
+  // Returns the parts of each of the unit's parameters, on the rank that owns the first one.
+  absl::StatusOr<std::vector<Parts>> Exchange(const ShardReducer& reducer, size_t unit) const;
 
   comm::ProcessGroup* const group_;
 };

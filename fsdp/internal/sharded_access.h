@@ -13,6 +13,15 @@ struct ShardedAccess {
   }
 };
 
+// FailedPrecondition if a World keeps the shards, whose places then change with the ranks.
+inline absl::Status CheckNotKept(const ShardedModule& module) {
+  if (!module.kept()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", module.group()->rank(),
+                   ": a World keeps the shards: save checkpoint::StateDict(*net.module()) and, after "
+                   "World::GatherShards(), the optimizer's state dict"));
+}
+
 // While it exists, shards are read and written, and parameters are taken for their sizes only.
 class ShardsOnly {
  public:

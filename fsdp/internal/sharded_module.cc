@@ -16,23 +16,15 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/group_access.h"
+#include "lockstep/fsdp/internal/module_units.h"
 #include "lockstep/fsdp/internal/paged_memory.h"
+#include "lockstep/fsdp/internal/published_pages.h"
 #include "lockstep/fsdp/internal/shared_pages.h"
 
 namespace lockstep::fsdp::internal {
 namespace {
 
 using comm::internal::GroupAccess;
-
-ParameterInfo InfoOf(const NamedTensor& parameter) {
-  const at::Tensor& tensor = parameter.tensor;
-  return {parameter.name,
-          tensor.numel(),
-          tensor.dim() == 0 ? 1 : tensor.size(0),
-          static_cast<int>(tensor.scalar_type()),
-          tensor.element_size(),
-          tensor.requires_grad()};
-}
 
 constexpr const char* kResidencies[] = {"kAuto", "kSharedPages", "kPaged"};
 
@@ -43,80 +35,43 @@ std::string TextOf(const Options& options) {
                       ", virtual_ranks ", options.virtual_ranks, " and virtual_seed ", options.virtual_seed);
 }
 
-absl::Status CheckParameter(const NamedTensor& parameter, Shard shard) {
-  const at::Tensor& tensor = parameter.tensor;
-  if (!tensor.is_cpu()) {
-    return absl::UnimplementedError(absl::StrCat(parameter.name, " is on ", tensor.device().str(),
-                                                 ": fully sharded training needs parameters on the CPU"));
-  }
-  if (!tensor.is_floating_point() && !tensor.is_complex()) {
-    return absl::UnimplementedError(absl::StrCat(parameter.name, " has the dtype ", c10::toString(tensor.scalar_type()),
-                                                 ": expected floating-point or complex numbers"));
-  }
-  if (!tensor.is_leaf()) {
-    return absl::InvalidArgumentError(absl::StrCat(parameter.name, " is the result of an operator, and not a leaf"));
-  }
-  if (!tensor.is_non_overlapping_and_dense()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(parameter.name, ": expected a dense tensor, found gaps or overlaps"));
-  }
-  if (shard == Shard::kRows && !tensor.is_contiguous()) {
-    return absl::InvalidArgumentError(absl::StrCat(parameter.name, ": Shard::kRows needs contiguous parameters"));
-  }
-  return absl::OkStatus();
-}
-
-// Each parameter once, under its first name.
-absl::StatusOr<std::vector<NamedTensor>> ParametersOf(const torch::nn::Module& module, Shard shard) {
-  std::vector<NamedTensor> parameters;
-  std::set<const at::TensorImpl*> seen;
-  std::set<const void*> storages;
-  for (const auto& item : module.named_parameters()) {
-    const at::Tensor& tensor = item.value();
-    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-    parameters.push_back({item.key(), tensor});
-    LOCKSTEP_RETURN_IF_ERROR(CheckParameter(parameters.back(), shard));
-    if (tensor.numel() > 0 && !storages.insert(tensor.storage().unsafeGetStorageImpl()).second) {
-      return absl::InvalidArgumentError(absl::StrCat(item.key(), " shares its memory with another parameter"));
-    }
-  }
-  return parameters;
-}
-
-bool IsTrained(const ShardedUnit& unit) { return unit.parameters[0].tensor.requires_grad(); }
-
-// The trained units, and then the others.
-absl::StatusOr<std::vector<ShardedUnit>> UnitsOf(const std::vector<NamedTensor>& parameters, int ranks,
-                                                 const Options& options) {
-  std::vector<ParameterInfo> infos;
-  for (const NamedTensor& parameter : parameters) infos.push_back(InfoOf(parameter));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto plan, PlanUnits(infos, options));
-  std::vector<ShardedUnit> units;
-  for (const std::vector<int>& members : plan) {
-    ShardedUnit& unit = units.emplace_back();
-    std::vector<ParameterInfo> of_unit;
-    for (const int member : members) {
-      unit.parameters.push_back(parameters[member]);
-      of_unit.push_back(infos[member]);
-    }
-    unit.layout = LayOut(of_unit, ranks, options.shard);
-  }
-  std::stable_partition(units.begin(), units.end(), IsTrained);
-  return units;
+// The ranks must agree on the shards' places.
+std::string TextOf(const KeptShards* kept) {
+  if (!kept) return "";
+  std::string text = ", shards:";
+  for (const KeptShard& shard : kept->shards)
+    absl::StrAppend(&text, " ", shard.begin, "-", shard.end, "@", shard.owner, ",", shard.second);
+  return text;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardedModule>> ShardedModule::Create(const torch::nn::Module& module,
-                                                                     comm::ProcessGroup* group,
-                                                                     const Options& options) {
-  std::unique_ptr<ShardedModule> sharded(new ShardedModule(group, options));
-  LOCKSTEP_RETURN_IF_ERROR(Annotate(sharded->Build(module), absl::StrCat("rank ", group->rank(), ": fsdp::Wrap")));
+                                                                     comm::ProcessGroup* group, const Options& options,
+                                                                     KeptShards* kept) {
+  const std::string who = absl::StrCat("rank ", group->rank(), ": fsdp::Wrap");
+  if (kept && kept->publish) return absl::FailedPreconditionError(absl::StrCat(who, ": the model is wrapped already"));
+  std::unique_ptr<ShardedModule> sharded(new ShardedModule(group, options, kept));
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(sharded->Build(module), who));
+  if (kept) {
+    kept->prepare_step = [module = sharded.get()] { return module->PrepareGradients(); };
+    kept->publish = [module = sharded.get()] { return module->EndStep(absl::OkStatus()); };
+  }
   return sharded;
+}
+
+ShardedModule::~ShardedModule() {
+  if (kept_) kept_->prepare_step = kept_->publish = nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<ParameterMemory>> ShardedModule::MakeMemory(
     const std::vector<ShardedUnit>& units) const {
+  if (kept_) {
+    if (options_.residency == Residency::kPaged)
+      return absl::UnimplementedError("Residency::kPaged: a model that a World keeps needs kSharedPages");
+    for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();  // of a step that was interrupted
+    return PublishedPages::Create(group_, units, *kept_);
+  }
   const bool shared = group_->size() == 1 || GroupAccess::TreeSumBackendOf(*group_, c10::DeviceType::CPU) != nullptr;
   const bool paged = options_.residency == Residency::kAuto ? !shared : options_.residency == Residency::kPaged;
   return paged ? PagedMemory::Create(group_, units, options_.whole_units) : SharedPages::Create(group_, units);
@@ -124,11 +79,12 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> ShardedModule::MakeMemory(
 
 absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   if (!GroupAccess::OnlyLockstepRanks(*group_)) return absl::InvalidArgumentError("expected a group of Lockstep ranks");
-  absl::StatusOr<std::vector<NamedTensor>> parameters = ParametersOf(module, options_.shard);
+  absl::StatusOr<std::vector<NamedTensor>> parameters = ParametersOf(module, options_.shard, kept_ != nullptr);
   // The ranks compare first, so that a rank whose own check fails does not leave the others waiting.
   const std::string error = parameters.ok() ? "" : std::string(parameters.status().message());
   LOCKSTEP_RETURN_IF_ERROR(ddp::internal::CheckSameParameters(
-      *group_, parameters.ok() ? *parameters : std::vector<NamedTensor>(), absl::StrCat(TextOf(options_), error)));
+      *group_, parameters.ok() ? *parameters : std::vector<NamedTensor>(),
+      absl::StrCat(TextOf(options_), TextOf(kept_), error)));
   LOCKSTEP_RETURN_IF_ERROR(parameters.status());
   if (Virtual() && options_.virtual_ranks < group_->size()) {
     return absl::InvalidArgumentError(absl::StrCat("virtual_ranks ", options_.virtual_ranks, ": expected at least ",
@@ -137,10 +93,7 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   if (options_.whole_units < 1) {
     return absl::InvalidArgumentError(absl::StrCat("whole_units ", options_.whole_units, ": expected 1 or more"));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<ShardedUnit> units, UnitsOf(*parameters, group_->size(), options_));
-  const auto frozen =
-      std::find_if(units.begin(), units.end(), [](const ShardedUnit& unit) { return !IsTrained(unit); });
-  if (frozen == units.begin()) return absl::InvalidArgumentError("no parameter requires gradients");
+  LOCKSTEP_ASSIGN_OR_RETURN(ModuleUnits units, UnitsOf(*parameters, group_->size(), options_, kept_));
   for (const NamedTensor& parameter : *parameters) parameters_.push_back(parameter.tensor);
   std::vector<at::Tensor> buffers;
   for (const at::Tensor& buffer : module.buffers()) {
@@ -148,13 +101,14 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   }
   buffers_.emplace(std::move(buffers));
   LOCKSTEP_RETURN_IF_ERROR(buffers_->Broadcast(*group_));
-  LOCKSTEP_ASSIGN_OR_RETURN(memory_, MakeMemory(units));
-  frozen_.assign(frozen, units.end());
-  units.erase(frozen, units.end());
-  AddShards(units);
+  if (!kept_) frozen_ = units.frozen;  // frozen parameters of kept shards stay where they are
+  std::vector<ShardedUnit> all = units.trained;
+  all.insert(all.end(), frozen_.begin(), frozen_.end());
+  LOCKSTEP_ASSIGN_OR_RETURN(memory_, MakeMemory(all));
+  AddShards(units.trained);
   const int leaves = Virtual() ? options_.virtual_ranks : group_->size();
   return TorchStatus(
-      "", [&] { reducer_ = std::make_unique<ShardReducer>(group_, memory_.get(), leaves, std::move(units)); });
+      "", [&] { reducer_ = std::make_unique<ShardReducer>(group_, memory_.get(), leaves, std::move(units.trained)); });
 }
 
 void ShardedModule::AddShards(const std::vector<ShardedUnit>& units) {
@@ -168,7 +122,7 @@ void ShardedModule::AddShards(const std::vector<ShardedUnit>& units) {
         shape[0] = -1;
         shard = shard.view(shape);
       }
-      shards_.push_back(shard.detach().set_requires_grad(true));
+      shards_.push_back(kept_ ? shard : shard.detach().set_requires_grad(true));
       shard_names_.push_back(parameter.name);
       pieces_.push_back({u, piece});
     }
@@ -215,6 +169,8 @@ absl::Status ShardedModule::Step(torch::optim::Optimizer& optimizer) {
 
 absl::Status ShardedModule::Step(const std::function<void()>& step) {
   if (full_) return absl::FailedPreconditionError(absl::StrCat(Who(), ": Step: FullParameters() are still open"));
+  if (kept_)
+    return absl::FailedPreconditionError(absl::StrCat(Who(), ": Step: a World keeps the shards: call its Commit()"));
   absl::Status status = PrepareGradients();
   if (absl::IsFailedPrecondition(status)) return status;
   if (status.ok()) {
@@ -222,11 +178,15 @@ absl::Status ShardedModule::Step(const std::function<void()>& step) {
     // The other ranks would wait for this one, whose shards are half stepped.
     if (!status.ok()) group_->Abort(status);
   }
+  return EndStep(status);
+}
+
+absl::Status ShardedModule::EndStep(const absl::Status& stepped) {
   for (const at::Tensor& shard : shards_) shard.mutable_grad().reset();
   reducer_->Clear();
   virtual_ranks_.clear();
   prepared_ = 0;
-  LOCKSTEP_RETURN_IF_ERROR(status);
+  LOCKSTEP_RETURN_IF_ERROR(stepped);
   return memory_->AfterStep();
 }
 

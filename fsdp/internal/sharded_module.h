@@ -20,6 +20,7 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/fsdp/internal/buffers.h"
 #include "lockstep/fsdp/internal/gradient_norms.h"
+#include "lockstep/fsdp/internal/kept_shards.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/shard_reducer.h"
 #include "lockstep/fsdp/internal/unit_plan.h"
@@ -27,10 +28,14 @@
 
 namespace lockstep::fsdp::internal {
 
+// With `kept`, which is borrowed, this rank's shards are the kept ones that are on this rank. The owner of `kept` steps
+// them, and Step() is refused. Frozen parameters stay where they are.
 class ShardedModule {
  public:
   static absl::StatusOr<std::unique_ptr<ShardedModule>> Create(const torch::nn::Module& module,
-                                                               comm::ProcessGroup* group, const Options& options);
+                                                               comm::ProcessGroup* group, const Options& options,
+                                                               KeptShards* kept = nullptr);
+  ~ShardedModule();
 
   // A forward runs while it exists. The constructor throws StatusError: the group has failed, or a parameter or the step
   // is not as it must be.
@@ -52,6 +57,7 @@ class ShardedModule {
   const std::vector<at::Tensor>& shards() const { return shards_; }
   const std::vector<std::string>& shard_names() const { return shard_names_; }
   comm::ProcessGroup* group() const { return group_; }
+  bool kept() const { return kept_ != nullptr; }
   // The units with the places of all ranks' pieces, as memory() numbers them: the trained ones, of which shards() are
   // this rank's pieces in order, and then the frozen ones.
   std::vector<const ShardedUnit*> units() const;
@@ -84,19 +90,23 @@ class ShardedModule {
     Piece piece;
   };
 
-  ShardedModule(comm::ProcessGroup* group, const Options& options) : group_(group), options_(options), norms_(group) {}
+  ShardedModule(comm::ProcessGroup* group, const Options& options, KeptShards* kept)
+      : group_(group), options_(options), kept_(kept), norms_(group) {}
   absl::Status Build(const torch::nn::Module& module);
   absl::StatusOr<std::unique_ptr<ParameterMemory>> MakeMemory(const std::vector<ShardedUnit>& units) const;
   void CheckBeforeForward() const;
   void AddShards(const std::vector<ShardedUnit>& units);
   // Waits for the sums and gives them to the shards, unless they have them.
   absl::Status PrepareGradients();
+  // Releases the gradients. After a step that has succeeded, waits until all ranks have stepped.
+  absl::Status EndStep(const absl::Status& stepped);
   absl::StatusOr<double> Clip(double max_norm, double norm_type);
   bool Virtual() const { return options_.virtual_ranks > 0; }
   std::string Who() const;
 
   comm::ProcessGroup* const group_;
   const Options options_;
+  KeptShards* const kept_;  // may be null
   std::unique_ptr<ParameterMemory> memory_;
   std::vector<ShardedUnit> frozen_;
   std::vector<at::Tensor> parameters_, shards_;

@@ -20,10 +20,14 @@ namespace lockstep::fsdp::internal {
 
 class SharedPages final : public ParameterMemory {
  public:
-  // Moves all parameters to the common memory, with rank 0's values. `group` is borrowed. Every rank must call it.
-  // FailedPrecondition: the backend shares no memory.
+  // Moves all parameters to the common memory, with rank 0's values if `with_values`. `group` is borrowed. Every rank
+  // must call it. FailedPrecondition: the backend shares no memory.
   static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(comm::ProcessGroup* group,
-                                                                 const std::vector<ShardedUnit>& units);
+                                                                 const std::vector<ShardedUnit>& units,
+                                                                 bool with_values = true);
+
+  // The bytes of the largest buffer that a reduction of the units needs.
+  static int64_t BufferBytes(const std::vector<ShardedUnit>& units);
 
   at::Tensor Shard(size_t unit, const Piece& piece) const override;
   size_t reductions() const override { return 2; }
@@ -33,8 +37,7 @@ class SharedPages final : public ParameterMemory {
 
  private:
   SharedPages(comm::ProcessGroup* group, int64_t buffer_bytes) : ParameterMemory(group, buffer_bytes), group_(group) {}
-  void Move(const std::vector<ShardedUnit>& units);
-  void MoveParameter(const at::Tensor& parameter, const at::Tensor& flat) const;
+  void Move(const std::vector<ShardedUnit>& units, bool with_values);
 
   struct Unit {
     at::Tensor memory;             // flat

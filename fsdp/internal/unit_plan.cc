@@ -40,6 +40,19 @@ std::pair<int64_t, int64_t> OwnElements(const ParameterInfo& parameter, int64_t 
           std::clamp<int64_t>((rank + 1) * share - offset, 0, parameter.numel)};
 }
 
+UnitLayout WithoutPieces(const std::vector<ParameterInfo>& parameters) {
+  UnitLayout layout;
+  for (const ParameterInfo& parameter : parameters) {
+    layout.offsets.push_back(layout.numel);
+    layout.numel += RoundUp(parameter.numel);
+  }
+  layout.slices.push_back(0);
+  return layout;
+}
+
+// The end of the layout's buffer of gradients.
+int64_t EndOf(const UnitLayout& layout) { return layout.pieces.empty() ? 0 : layout.pieces.back().flag() + 16; }
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::vector<int>>> PlanUnits(const std::vector<ParameterInfo>& parameters,
@@ -86,28 +99,36 @@ absl::StatusOr<std::vector<std::vector<int>>> PlanUnits(const std::vector<Parame
 }
 
 UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard shard) {
-  UnitLayout layout;
-  for (const ParameterInfo& parameter : parameters) {
-    layout.offsets.push_back(layout.numel);
-    layout.numel += RoundUp(parameter.numel);
-    if (shard == Shard::kRows) layout.share += RoundUp(ChunkOf(parameter, ranks));
+  UnitLayout layout = WithoutPieces(parameters);
+  if (shard == Shard::kRows) {
+    for (const ParameterInfo& parameter : parameters) layout.share += RoundUp(ChunkOf(parameter, ranks));
   }
   layout.in_order = shard == Shard::kElements;
   if (layout.in_order) layout.share = RoundUp((layout.numel + ranks - 1) / ranks);
   layout.share = std::max<int64_t>(layout.share, 16);
-  int64_t offset = 0;
-  layout.slices.push_back(0);
   for (int rank = 0; rank < ranks; ++rank) {
     int64_t in_share = 0;
     for (int k = 0; k < static_cast<int>(parameters.size()); ++k) {
       const auto [begin, end] = OwnElements(parameters[k], layout.offsets[k], layout.share, rank, ranks, shard);
       if (begin == end) continue;
       if (layout.in_order) in_share = layout.offsets[k] + begin - rank * layout.share;
-      layout.pieces.push_back({rank, k, begin, end, offset, in_share});
+      layout.pieces.push_back({rank, k, begin, end, EndOf(layout), in_share});
       in_share += RoundUp(end - begin);
-      offset = layout.pieces.back().flag() + 16;
     }
-    layout.slices.push_back(offset);
+    layout.slices.push_back(EndOf(layout));
+  }
+  return layout;
+}
+
+UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, const std::vector<KeptPiece>& kept) {
+  UnitLayout layout = WithoutPieces(parameters);
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (const KeptPiece& piece : kept) {
+      if (rank != piece.owner && rank != piece.second) continue;
+      layout.pieces.push_back({rank, piece.parameter, piece.begin, piece.end, EndOf(layout), 0,
+                               /*is_second=*/rank != piece.owner});
+    }
+    layout.slices.push_back(EndOf(layout));
   }
   return layout;
 }

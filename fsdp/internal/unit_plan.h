@@ -33,6 +33,7 @@ struct Piece {
   int64_t begin = 0, end = 0;  // in the parameter's memory
   int64_t offset = 0;          // of `begin` in the buffer of gradients
   int64_t in_share = 0;        // of `begin` in the rank's share
+  bool is_second = false;      // another rank owns them too, and publishes them
   // In that buffer, 1 where a rank has a gradient of the parameter, and else 0.
   int64_t flag() const { return offset + (end - begin + 15) / 16 * 16; }
 };
@@ -48,6 +49,17 @@ struct UnitLayout {
 };
 
 UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard shard);
+
+// Elements of one parameter that are on two ranks.
+struct KeptPiece {
+  int parameter = 0;           // its place in the unit
+  int64_t begin = 0, end = 0;  // in the parameter's memory
+  int owner = 0, second = 0;   // equal: on one rank
+};
+
+// The layout with these pieces, without shares. The buffer of gradients has a piece's elements in the slices of both
+// ranks.
+UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, const std::vector<KeptPiece>& kept);
 
 }  // namespace lockstep::fsdp::internal
 

@@ -115,6 +115,24 @@ TEST(LayOut, RanksOwnEquallyMuch) {
   EXPECT_THAT(layout.slices, ElementsAre(0, 4096 + 16, 2 * (4096 + 16), 3 * (4096 + 16), 4 * (4096 + 16)));
 }
 
+TEST(LayOut, AKeptPieceIsInTheSlicesOfBothOfItsRanks) {
+  const std::vector<ParameterInfo> parameters = {Parameter("weight", 5, 10), Parameter("bias", 5)};
+  const UnitLayout layout = LayOut(parameters, 3, {{0, 0, 32, 2, 0}, {0, 32, 50, 1, 1}, {1, 0, 5, 0, 2}});
+  EXPECT_THAT(layout.offsets, ElementsAre(0, 64));
+  ASSERT_EQ(layout.pieces.size(), 5u);
+  const int ranks[] = {0, 0, 1, 2, 2}, ends[] = {32, 5, 50, 32, 5};
+  const bool seconds[] = {true, false, false, false, true};
+  for (int i = 0; i < 5; ++i) {
+    const Piece& piece = layout.pieces[i];
+    EXPECT_EQ(piece.rank, ranks[i]);
+    EXPECT_EQ(piece.end, ends[i]);
+    EXPECT_EQ(piece.is_second, seconds[i]);
+    EXPECT_EQ(piece.offset, i == 0 ? 0 : layout.pieces[i - 1].flag() + 16);
+  }
+  // Rank 0 has the elements and the flags of its two pieces, and rank 1 those of one of 18 elements.
+  EXPECT_THAT(layout.slices, ElementsAre(0, 80, 128, 208));
+}
+
 TEST(LayOut, RowsAreCutAsPythonsChunk) {
   const UnitLayout layout = LayOut({Parameter("weight", 5, 3)}, 4, Shard::kRows);
   ASSERT_EQ(layout.pieces.size(), 3u);  // 2, 2 and 1 rows; rank 3 has none

@@ -1,0 +1,114 @@
+#include "lockstep/fsdp/internal/module_units.h"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+#include "lockstep/fsdp/internal/unit_plan.h"
+
+namespace lockstep::fsdp::internal {
+namespace {
+
+ParameterInfo InfoOf(const NamedTensor& parameter) {
+  const at::Tensor& tensor = parameter.tensor;
+  return {parameter.name,
+          tensor.numel(),
+          tensor.dim() == 0 ? 1 : tensor.size(0),
+          static_cast<int>(tensor.scalar_type()),
+          tensor.element_size(),
+          tensor.requires_grad()};
+}
+
+absl::Status CheckParameter(const NamedTensor& parameter, Shard shard) {
+  const at::Tensor& tensor = parameter.tensor;
+  if (!tensor.is_cpu()) {
+    return absl::UnimplementedError(absl::StrCat(parameter.name, " is on ", tensor.device().str(),
+                                                 ": fully sharded training needs parameters on the CPU"));
+  }
+  if (!tensor.is_floating_point() && !tensor.is_complex()) {
+    return absl::UnimplementedError(absl::StrCat(parameter.name, " has the dtype ", c10::toString(tensor.scalar_type()),
+                                                 ": expected floating-point or complex numbers"));
+  }
+  if (!tensor.is_leaf()) {
+    return absl::InvalidArgumentError(absl::StrCat(parameter.name, " is the result of an operator, and not a leaf"));
+  }
+  if (!tensor.is_non_overlapping_and_dense()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(parameter.name, ": expected a dense tensor, found gaps or overlaps"));
+  }
+  if (shard == Shard::kRows && !tensor.is_contiguous()) {
+    return absl::InvalidArgumentError(absl::StrCat(parameter.name, ": Shard::kRows needs contiguous parameters"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<KeptPiece> KeptPiecesOf(const std::vector<NamedTensor>& parameters, const KeptShards& kept) {
+  std::map<std::string, int> places;
+  for (const NamedTensor& parameter : parameters) places.emplace(parameter.name, places.size());
+  std::vector<KeptPiece> pieces;
+  for (const KeptShard& shard : kept.shards) {
+    const auto place = places.find(shard.parameter);
+    if (place != places.end()) pieces.push_back({place->second, shard.begin, shard.end, shard.owner, shard.second});
+  }
+  return pieces;
+}
+
+// The shards were made of the parameters that were trained then.
+absl::Status CheckKept(const std::vector<ShardedUnit>& trained, const KeptShards& kept) {
+  std::map<std::string, int64_t> missing;
+  for (const ShardedUnit& unit : trained) {
+    for (const NamedTensor& parameter : unit.parameters) missing[parameter.name] += parameter.tensor.numel();
+  }
+  for (const KeptShard& shard : kept.shards) missing[shard.parameter] -= shard.end - shard.begin;
+  for (const auto& [name, elements] : missing) {
+    if (elements == 0) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, ": whether it requires gradients, or its size, changed after its shards were made"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<NamedTensor>> ParametersOf(const torch::nn::Module& module, Shard shard, bool may_share) {
+  std::vector<NamedTensor> parameters;
+  std::set<const at::TensorImpl*> seen;
+  std::set<const void*> storages;
+  for (const auto& item : module.named_parameters()) {
+    const at::Tensor& tensor = item.value();
+    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    parameters.push_back({item.key(), tensor});
+    LOCKSTEP_RETURN_IF_ERROR(CheckParameter(parameters.back(), shard));
+    if (!may_share && tensor.numel() > 0 && !storages.insert(tensor.storage().unsafeGetStorageImpl()).second) {
+      return absl::InvalidArgumentError(absl::StrCat(item.key(), " shares its memory with another parameter"));
+    }
+  }
+  return parameters;
+}
+
+absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, int ranks, const Options& options,
+                                    const KeptShards* kept) {
+  std::vector<ParameterInfo> infos;
+  for (const NamedTensor& parameter : parameters) infos.push_back(InfoOf(parameter));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto plan, PlanUnits(infos, options));
+  ModuleUnits units;
+  for (const std::vector<int>& members : plan) {
+    const bool trained = infos[members[0]].trained;
+    ShardedUnit& unit = (trained ? units.trained : units.frozen).emplace_back();
+    std::vector<ParameterInfo> of_unit;
+    for (const int member : members) {
+      unit.parameters.push_back(parameters[member]);
+      of_unit.push_back(infos[member]);
+    }
+    unit.layout = kept && trained ? LayOut(of_unit, ranks, KeptPiecesOf(unit.parameters, *kept))
+                                  : LayOut(of_unit, ranks, options.shard);
+  }
+  if (units.trained.empty()) return absl::InvalidArgumentError("no parameter requires gradients");
+  if (kept) LOCKSTEP_RETURN_IF_ERROR(CheckKept(units.trained, *kept));
+  return units;
+}
+
+}  // namespace lockstep::fsdp::internal

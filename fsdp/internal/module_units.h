@@ -1,0 +1,32 @@
+// The parameters of a module, and the units that they form.
+
+#ifndef LOCKSTEP_FSDP_INTERNAL_MODULE_UNITS_H_
+#define LOCKSTEP_FSDP_INTERNAL_MODULE_UNITS_H_
+
+#include <torch/nn/module.h>
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lockstep/fsdp/internal/kept_shards.h"
+#include "lockstep/fsdp/internal/sharded_unit.h"
+#include "lockstep/fsdp/options.h"
+
+namespace lockstep::fsdp::internal {
+
+// Returns each parameter once, under its first name. `may_share`: they may lie in one memory, such as the pages of an
+// earlier group. Unimplemented, InvalidArgument: one cannot be sharded; the error names it.
+absl::StatusOr<std::vector<NamedTensor>> ParametersOf(const torch::nn::Module& module, Shard shard, bool may_share);
+
+struct ModuleUnits {
+  std::vector<ShardedUnit> trained, frozen;
+};
+
+// With `kept`, which may be null, the pieces are the kept shards'. InvalidArgument: no parameter requires gradients, or
+// as PlanUnits(). FailedPrecondition: the kept shards are not those of the parameters that require gradients.
+absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, int ranks, const Options& options,
+                                    const KeptShards* kept);
+
+}  // namespace lockstep::fsdp::internal
+
+#endif  // LOCKSTEP_FSDP_INTERNAL_MODULE_UNITS_H_

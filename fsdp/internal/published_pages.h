@@ -1,0 +1,62 @@
+// Shared pages into which ranks copy the values of the shards that they keep in private memory.
+
+#ifndef LOCKSTEP_FSDP_INTERNAL_PUBLISHED_PAGES_H_
+#define LOCKSTEP_FSDP_INTERNAL_PUBLISHED_PAGES_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/kept_shards.h"
+#include "lockstep/fsdp/internal/parameter_memory.h"
+#include "lockstep/fsdp/internal/sharded_unit.h"
+
+namespace lockstep::fsdp::internal {
+
+// The pages are a copy: a rank that dies while it writes to them, whatever it writes, damages nothing that counts. The
+// next group has new pages, which the owners of that group fill.
+class PublishedPages final : public ParameterMemory {
+ public:
+  // Moves the units' parameters to the common memory, and publishes all shards. `group` and `kept` are borrowed. Every
+  // rank must call it. FailedPrecondition: the backend shares no memory.
+  static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(comm::ProcessGroup* group,
+                                                                 const std::vector<ShardedUnit>& units,
+                                                                 const KeptShards& kept);
+
+  // The kept shard's own tensor.
+  at::Tensor Shard(size_t unit, const Piece& piece) const override;
+  size_t reductions() const override { return pages_->reductions(); }
+  // FailedPrecondition if `write`.
+  absl::Status BeginFull(bool write) override;
+  absl::Status EndFull() override { return absl::OkStatus(); }
+
+  // Publishes the shards that this rank owns.
+  absl::Status AfterStep() override;
+
+ private:
+  PublishedPages(comm::ProcessGroup* group, int64_t buffer_bytes)
+      : ParameterMemory(group, buffer_bytes), group_(group) {}
+
+  struct Published {
+    at::Tensor shard, page;
+  };
+
+  comm::ProcessGroup* const group_;
+  std::unique_ptr<ParameterMemory> pages_;
+  std::vector<std::vector<std::string>> names_;                      // of each unit's parameters
+  std::map<std::pair<std::string, int64_t>, at::Tensor> of_places_;  // the shard that begins at an element
+  std::vector<Published> own_;
+};
+
+}  // namespace lockstep::fsdp::internal
+
+#endif  // LOCKSTEP_FSDP_INTERNAL_PUBLISHED_PAGES_H_
