@@ -124,6 +124,7 @@ absl::Status World::BeginAt(int64_t step) {
 
 absl::Status World::Run(const std::function<absl::Status(comm::ProcessGroup* group)>& train) {
   if (kept_->empty()) return absl::InvalidArgumentError("World::Run: nothing is kept: call Keep() before");
+  LOCKSTEP_RETURN_IF_ERROR(CheckModels());
   KeepHistory();
   kept_->Remember();
   end_ = JoinAndMeet();
@@ -231,7 +232,8 @@ absl::Status World::Heal() {
   if (shards_->empty()) return absl::OkStatus();
   if (healing.newest == 0) shards_->HaveAll();
   steps_->OnDivided();
-  return shards_->Divide(group(), healing.nodes);
+  LOCKSTEP_RETURN_IF_ERROR(shards_->Divide(group(), healing.nodes));
+  return shards_->has_models() ? CheckShards() : absl::OkStatus();  // without all pieces nothing can be wrapped
 }
 
 absl::Status World::Take(const internal::Healing& healing) {
@@ -274,6 +276,7 @@ absl::Status World::AwaitRanks() {
                    absl::FormatDuration(options_.wait_for_ranks), "; ", steps_->step(), " steps are complete"));
   status.SetPayload(kResumable, absl::Cord());
   LOCKSTEP_RETURN_IF_ERROR(GatherShards());
+  if (group().rank() == 0) shards_->AssembleModels();
   present_->facts.is_final = true;
   return status;
 }

@@ -65,12 +65,17 @@ namespace lockstep::elastic {
 
 namespace internal {
 class Generation;
+class KeptModel;
 class KeptState;
 class RankSteps;
 class Shards;
 struct Healing;
+struct KeptThing;
 struct Shard;
 }  // namespace internal
+
+template <typename Net>
+class ShardedModel;
 
 template <typename Base>
 class ShardedOptimizer;
@@ -137,6 +142,9 @@ class World {
   // Each parameter's state is on two ranks: see sharded_optimizer.h.
   template <typename Base>
   absl::Status Keep(const std::string& name, ShardedOptimizer<Base>& optimizer);
+  // Each piece of its parameters is on two ranks: see sharded_model.h.
+  template <typename Net>
+  absl::Status Keep(const std::string& name, ShardedModel<Net>& model);
   // A variable without pointers: a number, or a struct such as sampler::SamplerState.
   template <typename T>
   absl::Status Keep(const std::string& name, T* variable);
@@ -218,6 +226,9 @@ class World {
   absl::Status KeepBytes(const std::string& name, void* data, size_t size);
   static absl::Status CopyBytes(const checkpoint::Value& value, void* data, size_t size);
   absl::Status KeepSharded(const std::string& name, torch::optim::Optimizer& optimizer, internal::Shard& shard);
+  absl::Status KeepModel(const std::string& name, internal::KeptModel& model);
+  static void RememberBuffers(internal::KeptThing* thing);
+  absl::Status CheckModels() const;
   void KeepHistory();
   checkpoint::Value History() const;
   absl::Status SetHistory(const checkpoint::Value& value);
@@ -283,6 +294,11 @@ absl::Status World::Keep(const std::string& name, T& thing) {
 template <typename Base>
 absl::Status World::Keep(const std::string& name, ShardedOptimizer<Base>& optimizer) {
   return KeepSharded(name, optimizer, optimizer.shard_);
+}
+
+template <typename Net>
+absl::Status World::Keep(const std::string& name, ShardedModel<Net>& model) {
+  return KeepModel(name, *model.kept_);
 }
 
 }  // namespace lockstep::elastic

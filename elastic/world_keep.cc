@@ -24,12 +24,10 @@ using checkpoint::Value;
 using internal::KeptThing;
 using launch::StepFailure;
 
-namespace {
-
-// Copies of the module's buffers.
-void RememberBuffers(torch::nn::Module& module, KeptThing* thing) {
+// Copies of the thing's buffers.
+void World::RememberBuffers(KeptThing* thing) {
   const auto copies = std::make_shared<std::vector<at::Tensor>>();
-  const auto buffers = module.buffers();
+  const std::vector<at::Tensor> buffers = thing->buffers;
   for (const at::Tensor& buffer : buffers) copies->push_back(buffer.detach().clone());
   thing->remember = [copies, buffers] {
     for (size_t i = 0; i < buffers.size(); ++i) (*copies)[i].copy_(buffers[i].detach());
@@ -39,15 +37,13 @@ void RememberBuffers(torch::nn::Module& module, KeptThing* thing) {
   };
 }
 
-}  // namespace
-
 absl::Status World::Keep(const std::string& name, torch::nn::Module& module) {
   KeptThing thing;
   thing.save = [&module]() -> absl::StatusOr<Value> { return checkpoint::StateDict(module); };
   thing.load = [&module](const Value& value) { return checkpoint::LoadStateDict(module, value); };
-  RememberBuffers(module, &thing);
   thing.shares_memory = true;
   thing.buffers = module.buffers();
+  RememberBuffers(&thing);
   for (const auto& parameter : module.named_parameters()) {
     thing.parameters.push_back({absl::StrCat(name, ": ", parameter.key()), parameter.value()});
   }

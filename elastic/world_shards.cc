@@ -38,6 +38,30 @@ absl::Status World::KeepSharded(const std::string& name, torch::optim::Optimizer
   return absl::OkStatus();
 }
 
+absl::Status World::KeepModel(const std::string& name, internal::KeptModel& model) {
+  internal::KeptThing thing;
+  thing.save = [this, &model]() -> absl::StatusOr<Value> { return model.Save(!steps_->is_divided()); };
+  thing.load = [&model](const Value& value) { return model.Load(value); };
+  thing.buffers = model.buffers();
+  RememberBuffers(&thing);
+  LOCKSTEP_RETURN_IF_ERROR(kept_->Add(name, std::move(thing)));
+  shards_->AddModel(name, &model);
+  steps_->Shard();
+  return absl::OkStatus();
+}
+
+// Checks what concerns all that is sharded, before the ranks meet.
+absl::Status World::CheckModels() const {
+  if (!shards_->has_models()) return absl::OkStatus();
+  for (const auto& [name, is_set] :
+       {std::pair("check_every", options_.check_every > 0), {"refuse_non_finite", options_.refuse_non_finite}}) {
+    if (!is_set) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("World::Run: Options::", name, " sees no parameters of a ShardedModel, which is kept"));
+  }
+  return shards_->CheckModels();
+}
+
 // The ranks that have stepped their own shards get the other parameters. They have counted the failure at a different
 // number of steps than those that had these already.
 absl::Status World::CompleteStep() {
@@ -69,6 +93,7 @@ absl::Status World::CheckShards() {
 absl::Status World::StepShards(const std::function<void()>& apply) {
   LOCKSTEP_RETURN_IF_ERROR(CheckShards());
   shards_->DropOthers();
+  LOCKSTEP_RETURN_IF_ERROR(shards_->PrepareModels());
   steps_->OnGradients();
   const absl::Status all_have_gradients = group().Barrier();
   if (!all_have_gradients.ok()) return MeetBeforeStep(all_have_gradients, apply);

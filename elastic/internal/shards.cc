@@ -64,11 +64,47 @@ void Shards::Add(const std::string& name, torch::optim::Optimizer* optimizer, Sh
   things_.push_back({name, optimizer, shard});
 }
 
+void Shards::AddModel(const std::string& name, KeptModel* model) {
+  for (fsdp::internal::KeptShard& shard : model->shards()->shards)
+    pieces_[shard.tensor.unsafeGetTensorImpl()] = {models_.size(), &shard};
+  models_.push_back({name, model});
+}
+
+absl::Status Shards::CheckModels() const {
+  std::map<const fsdp::internal::KeptShard*, int> optimizers;
+  for (const Parameter& parameter : Parameters()) ++optimizers[parameter.piece];
+  for (const auto& [tensor, piece] : pieces_) {
+    const int found = optimizers[piece.second];
+    if (found == 1) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "World::Run: elements ", piece.second->begin, " to ", piece.second->end, " of ", piece.second->parameter,
+        " of \"", models_[piece.first].name, "\" are in ", found, " sharded optimizers that are kept, expected 1"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Shards::PrepareModels() const {
+  for (const Model& each : models_) {
+    const auto& prepare = each.model->shards()->prepare_step;
+    if (!prepare) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("World::Commit: \"", each.name, "\" is not wrapped: call its Wrap() in `train`"));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(prepare());
+  }
+  return absl::OkStatus();
+}
+
+void Shards::AssembleModels() const {
+  for (const Model& each : models_) each.model->Assemble();
+}
+
 std::vector<Shards::Parameter> Shards::Parameters() const {
   std::vector<Parameter> parameters;
   for (size_t thing = 0; thing < things_.size(); ++thing) {
     ForEachParameter(*things_[thing].optimizer, [&](int64_t number, const at::Tensor& tensor) {
-      parameters.push_back({thing, number, tensor});
+      const auto piece = pieces_.find(tensor.unsafeGetTensorImpl());
+      parameters.push_back({thing, number, tensor, piece == pieces_.end() ? nullptr : piece->second.second});
     });
   }
   return parameters;
@@ -85,6 +121,11 @@ void Shards::SetAll(bool keeps) {
 bool Shards::Keeps(const Parameter& parameter) const { return things_[parameter.thing].shard->keeps[parameter.number]; }
 
 std::string Shards::NameOf(const Parameter& parameter) const {
+  if (parameter.piece) {
+    const std::string& model = models_[pieces_.at(parameter.tensor.unsafeGetTensorImpl()).first].name;
+    return absl::StrCat(model, ": elements ", parameter.piece->begin, " to ", parameter.piece->end, " of ",
+                        parameter.piece->parameter);
+  }
   return absl::StrCat(things_[parameter.thing].name, ": parameter ", parameter.number, " of shape [",
                       absl::StrJoin(parameter.tensor.sizes(), ", "), "]");
 }
@@ -111,9 +152,10 @@ absl::Status Shards::CheckNoneLost(const std::vector<Parameter>& parameters,
                                    const std::vector<std::vector<int>>& have) const {
   for (size_t p = 0; p < have.size(); ++p) {
     if (!have[p].empty()) continue;
-    return absl::DataLossError(
-        absl::StrCat("World: the optimizer's state is lost, since both ranks that had a part of it have left: of ",
-                     NameOf(parameters[p]), "; load the last checkpoint"));
+    const char* const what = parameters[p].piece ? "a part of the model" : "the optimizer's state";
+    return absl::DataLossError(absl::StrCat("World: ", what,
+                                            " is lost, since both ranks that had a part of it have left: of ",
+                                            NameOf(parameters[p]), "; load the last checkpoint"));
   }
   return absl::OkStatus();
 }
@@ -131,7 +173,7 @@ absl::Status Shards::Divide(comm::ProcessGroup& group, const std::vector<int>& n
   lost_ = CheckNoneLost(parameters, have);
   if (!lost_.ok()) return absl::OkStatus();
   std::vector<int64_t> sizes;
-  for (const Parameter& parameter : parameters) sizes.push_back(parameter.tensor.numel());
+  for (const Parameter& parameter : parameters) sizes.push_back(parameter.numel());
   keepers_ = PlanShards(sizes, have, nodes);
   std::map<std::pair<std::vector<int>, std::vector<int>>, std::vector<size_t>> moves;
   for (size_t p = 0; p < parameters.size(); ++p) {
@@ -150,6 +192,13 @@ absl::Status Shards::Divide(comm::ProcessGroup& group, const std::vector<int>& n
   for (size_t p = 0; p < parameters.size(); ++p) {
     const bool keeps = keepers_[p].Has(group.rank());
     things_[parameters[p].thing].shard->keeps[parameters[p].number] = keeps;
+    if (!parameters[p].piece) continue;
+    parameters[p].piece->owner = keepers_[p].owner;
+    parameters[p].piece->second = keepers_[p].second;
+    // At the start pieces are views of the parameters.
+    const at::Tensor& tensor = parameters[p].tensor;
+    const bool is_view = tensor.storage().nbytes() > tensor.nbytes() || tensor.storage().use_count() > 1;
+    if (keeps && is_view) at::Tensor(tensor).set_data(tensor.detach().clone());
   }
   DropOthers();
   return absl::OkStatus();
@@ -183,10 +232,13 @@ absl::Status Shards::Transfer(comm::ProcessGroup& group, const std::vector<Move>
       KeptThing state;
       state.save = [&]() -> absl::StatusOr<Value> {
         const Value* found = states[parameter.thing].Find(parameter.number);
-        return found ? *found : Value::Dict();  // before the first step
+        const Value of_optimizer = found ? *found : Value::Dict();  // before the first step
+        if (!parameter.piece) return of_optimizer;
+        return Value::Dict({{"value", parameter.tensor.detach()}, {"state", of_optimizer}});
       };
       state.load = [&](const Value& value) {
-        received[parameter.thing].Set(parameter.number, value);
+        received[parameter.thing].Set(parameter.number, parameter.piece ? *value.Find("state") : value);
+        if (parameter.piece) at::Tensor(parameter.tensor).set_data(value.Find("value")->tensor());
         return absl::OkStatus();
       };
       LOCKSTEP_RETURN_IF_ERROR(kept.Add(NameOf(parameter), std::move(state)));
@@ -209,7 +261,11 @@ absl::Status Shards::Transfer(comm::ProcessGroup& group, const std::vector<Move>
 
 void Shards::DropOthers() const {
   for (const Parameter& parameter : Parameters()) {
-    if (!Keeps(parameter)) things_[parameter.thing].optimizer->state().erase(parameter.tensor.unsafeGetTensorImpl());
+    if (Keeps(parameter)) continue;
+    things_[parameter.thing].optimizer->state().erase(parameter.tensor.unsafeGetTensorImpl());
+    if (!parameter.piece || parameter.tensor.numel() == 0) continue;
+    parameter.tensor.mutable_grad().reset();
+    at::Tensor(parameter.tensor).set_data(at::empty({0}, parameter.tensor.options().requires_grad(false)));
   }
 }
 
@@ -220,6 +276,7 @@ absl::Status Shards::ShareParameters(comm::ProcessGroup& group) const {
   using Kind = std::pair<c10::Device, at::ScalarType>;
   std::vector<std::pair<Kind, std::vector<std::vector<at::Tensor>>>> kinds;
   for (size_t p = 0; p < parameters.size(); ++p) {
+    if (parameters[p].piece) continue;
     const at::Tensor& tensor = parameters[p].tensor;
     const Kind kind = {tensor.device(), tensor.scalar_type()};
     auto found = absl::c_find_if(kinds, [&kind](const auto& each) { return each.first == kind; });
@@ -229,18 +286,21 @@ absl::Status Shards::ShareParameters(comm::ProcessGroup& group) const {
     found->second[keepers_[p].owner].push_back(tensor);
   }
   for (const auto& [kind, tensors] : kinds) LOCKSTEP_RETURN_IF_ERROR(ShareTensors(group, tensors));
+  for (const Model& each : models_) LOCKSTEP_RETURN_IF_ERROR(each.model->shards()->publish());
   return absl::OkStatus();
 }
 
 absl::Status Shards::SpreadParameters(comm::ProcessGroup& group, bool has_all, bool has_none) {
   const std::vector<Parameter> parameters = Parameters();
   std::vector<bool> mine;
-  for (const Parameter& parameter : parameters) mine.push_back(has_all || (!has_none && Keeps(parameter)));
+  for (const Parameter& parameter : parameters)
+    mine.push_back((has_all && !parameter.piece) || (!has_none && Keeps(parameter)));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto have, WhoHas(group, mine));
   lost_ = CheckNoneLost(parameters, have);
   if (!lost_.ok()) return lost_;
   std::vector<std::vector<at::Tensor>> from(group.size());
   for (size_t p = 0; p < parameters.size(); ++p) {
+    if (parameters[p].piece) continue;
     const int source = have[p][0];
     // If a rank dies, what arrives is undefined on a GPU.
     const bool overwrites = mine[p] && source != group.rank();

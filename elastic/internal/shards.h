@@ -1,4 +1,4 @@
-// The states of sharded optimizers, each of which is on two ranks.
+// The states of sharded optimizers, and the pieces of sharded models. Each of them is on two ranks.
 
 #ifndef LOCKSTEP_ELASTIC_INTERNAL_SHARDS_H_
 #define LOCKSTEP_ELASTIC_INTERNAL_SHARDS_H_
@@ -7,14 +7,18 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/elastic/internal/kept_model.h"
 #include "lockstep/elastic/internal/shard.h"
 #include "lockstep/elastic/internal/shard_plan.h"
+#include "lockstep/fsdp/internal/kept_shards.h"
 
 namespace lockstep::elastic::internal {
 
@@ -26,6 +30,17 @@ class Shards {
   // Both must outlive the object.
   void Add(const std::string& name, torch::optim::Optimizer* optimizer, Shard* shard);
   bool empty() const { return things_.empty(); }
+
+  // `name`, "net", is for errors. The optimizers have the model's shards among their parameters. A shard's value goes
+  // where its optimizer's state goes. The model must outlive the object.
+  void AddModel(const std::string& name, KeptModel* model);
+  bool has_models() const { return !models_.empty(); }
+  // InvalidArgument: a shard of a model is in no optimizer, or in two.
+  absl::Status CheckModels() const;
+  // The models wait for their gradients. FailedPrecondition: a model is not wrapped. The group's errors.
+  absl::Status PrepareModels() const;
+  // On a rank that has all shards: gives the modules' parameters new memory with these values.
+  void AssembleModels() const;
 
   // This rank has the state of all parameters, or of none.
   void HaveAll() { SetAll(true); }
@@ -39,11 +54,12 @@ class Shards {
   const absl::Status& lost() const { return lost_; }
 
   // After a step that all ranks have made: gives every rank the parameters of each owner, in one all-gather of each
-  // dtype.
+  // dtype. Models publish their shards.
   absl::Status ShareParameters(comm::ProcessGroup& group) const;
 
   // Completes a step that was interrupted when ranks had stepped their own shards only: gives every rank the new value
-  // of all parameters. `has_all`: this rank has all of them already. `has_none`: this rank has not begun the step.
+  // of all parameters. `has_all`: this rank has all of them already. `has_none`: this rank has not begun the step. A
+  // model's shards stay where they are.
   // Returns lost(), and the group's errors.
   absl::Status SpreadParameters(comm::ProcessGroup& group, bool has_all, bool has_none);
 
@@ -61,6 +77,12 @@ class Shards {
     size_t thing = 0;
     int64_t number = 0;  // among the parameters of the thing
     at::Tensor tensor;
+    fsdp::internal::KeptShard* piece = nullptr;  // of a model
+    int64_t numel() const { return piece ? piece->end - piece->begin : tensor.numel(); }
+  };
+  struct Model {
+    std::string name;
+    KeptModel* model = nullptr;
   };
   // Parameters whose states go from the same ranks to the same ranks.
   struct Move {
@@ -78,6 +100,8 @@ class Shards {
   absl::Status Transfer(comm::ProcessGroup& group, const std::vector<Move>& moves) const;
 
   std::vector<Thing> things_;
+  std::vector<Model> models_;
+  std::map<const at::TensorImpl*, std::pair<size_t, fsdp::internal::KeptShard*>> pieces_;  // with the model's number
   std::vector<Keepers> keepers_;  // of each parameter, since Divide()
   absl::Status lost_;
 };

@@ -1,6 +1,7 @@
 #include "lockstep/elastic/internal/shards.h"
 
 #include <ATen/ATen.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/serialize.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/elastic/internal/kept_model.h"
+#include "lockstep/fsdp/internal/kept_shards.h"
 
 namespace lockstep::elastic::internal {
 namespace {
@@ -117,6 +120,106 @@ TEST(Shards, GivesAllRanksTheParametersOfTheOwners) {
       return absl::OkStatus();
     });
   }
+}
+
+// A model of 5 pieces and an optimizer of them, which has made two steps.
+struct ModelTraining {
+  ModelTraining() {
+    for (at::Tensor& parameter : net->parameters())
+      parameter.detach().copy_(at::arange(parameter.numel()).sin().view(parameter.sizes()));
+    model = *KeptModel::Create(*net, /*piece_elements=*/4096);
+    optimizer = std::make_unique<torch::optim::Adam>(model->pieces(), torch::optim::AdamOptions(0.1));
+    for (int step = 0; step < 2; ++step) {
+      for (const at::Tensor& piece : model->pieces()) piece.mutable_grad() = piece.detach().sin().add(step);
+      optimizer->step();
+    }
+    shards.AddModel("net", model.get());
+    shards.Add("optimizer", optimizer.get(), &shard);
+    shards.HaveAll();
+  }
+
+  std::string State() const {
+    return *checkpoint::Serialize(*checkpoint::OptimizerStateDict(*optimizer)) +
+           *checkpoint::Serialize(model->Save(/*has_all=*/true));
+  }
+
+  torch::nn::Linear net{100, 150};
+  std::unique_ptr<KeptModel> model;
+  std::unique_ptr<torch::optim::Adam> optimizer;
+  Shard shard;
+  Shards shards;
+};
+
+TEST(Shards, MovesThePiecesOfAModelWithTheirStates) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    ExpectOk(ranks, [](ProcessGroup& group) -> absl::Status {
+      ModelTraining training;
+      LOCKSTEP_RETURN_IF_ERROR(training.shards.CheckModels());
+      const std::string whole = training.State();
+      LOCKSTEP_RETURN_IF_ERROR(training.shards.Divide(group, std::vector<int>(group.size())));
+      for (const fsdp::internal::KeptShard& piece : training.model->shards()->shards) {
+        const bool keeps = group.rank() == piece.owner || group.rank() == piece.second;
+        EXPECT_EQ(piece.tensor.numel(), keeps ? piece.end - piece.begin : 0);
+        EXPECT_EQ(piece.tensor.storage().nbytes(), piece.tensor.nbytes());
+        EXPECT_EQ(piece.owner == piece.second, group.size() == 1);
+      }
+      for (at::Tensor& parameter : training.net->parameters()) parameter.detach().zero_();  // as a rank that died may
+      for (int newcomer = 0; newcomer < group.size() && group.size() > 1; ++newcomer) {
+        if (group.rank() == newcomer) training.shards.HaveNone();
+        LOCKSTEP_RETURN_IF_ERROR(training.shards.SpreadParameters(group, false, group.rank() == newcomer));
+        training.shards.DropOthers();
+        LOCKSTEP_RETURN_IF_ERROR(training.shards.Divide(group, std::vector<int>(group.size())));
+      }
+      LOCKSTEP_RETURN_IF_ERROR(training.shards.Gather(group, 0));
+      if (group.rank() != 0) return absl::OkStatus();
+      training.shards.AssembleModels();
+      EXPECT_TRUE(training.State() == whole);
+      return absl::OkStatus();
+    });
+  }
+}
+
+TEST(Shards, SaysWhichPieceOfAModelIsLost) {
+  for (const absl::Status& status : RunRanks(3, [](ProcessGroup& group) -> absl::Status {
+         ModelTraining training;
+         LOCKSTEP_RETURN_IF_ERROR(training.shards.Divide(group, std::vector<int>(group.size())));
+         if (group.rank() != 1) training.shards.HaveNone();
+         return training.shards.SpreadParameters(group, /*has_all=*/group.rank() == 1, group.rank() != 1);
+       })) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("a part of the model is lost, since both ranks that had a part "
+                          "of it have left: of net: elements "));
+  }
+}
+
+TEST(Shards, EachPieceOfAModelIsInOneOptimizer) {
+  ModelTraining training;
+  Shards none, two;
+  none.AddModel("net", training.model.get());
+  EXPECT_EQ(none.CheckModels().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(none.CheckModels().message()),
+              HasSubstr("\"net\" are in 0 sharded optimizers that are kept, expected 1"));
+  two.AddModel("net", training.model.get());
+  two.Add("first", training.optimizer.get(), &training.shard);
+  two.Add("second", training.optimizer.get(), &training.shard);
+  EXPECT_THAT(std::string(two.CheckModels().message()), HasSubstr("\"net\" are in 2 sharded optimizers"));
+  EXPECT_THAT(std::string(two.PrepareModels().message()), HasSubstr("\"net\" is not wrapped"));
+}
+
+TEST(KeptModel, RefusesTheStateOfAnotherModel) {
+  const auto state = [](int64_t in, int64_t elements) {
+    torch::nn::Linear net(in, 150);
+    return (*KeptModel::Create(*net, elements))->Save(/*has_all=*/false);
+  };
+  torch::nn::Linear net(100, 150);
+  const auto model = *KeptModel::Create(*net, 4096);
+  EXPECT_EQ(model->Load(state(100, 4096)), absl::OkStatus());
+  EXPECT_EQ(model->Load(state(101, 4096)).message(), "weight: expected Float [150, 100], found Float [150, 101]");
+  EXPECT_THAT(std::string(model->Load(state(100, 1024)).message()), HasSubstr("into other pieces"));
+  EXPECT_THAT(std::string(KeptModel::Create(*net, 100).status().message()), HasSubstr("expected a multiple of 16"));
+  for (at::Tensor& parameter : net->parameters()) parameter.set_requires_grad(false);
+  EXPECT_THAT(std::string(KeptModel::Create(*net, 4096).status().message()), HasSubstr("no parameter requires"));
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ using launch::testing::ReadFile;
 
 void SmallTrainingTest::TearDown() {
   for (const char* name : {"BACKEND", "BEGIN_AT", "CHECK_EVERY", "DEVICE", "FAULT", "FAULT_AT", "FAULT_RANK",
-                           "LEAVE_MS", "MAX_RANKS", "MIN_RANKS", "PAUSE_US", "REFUSE_NON_FINITE", "REGROUPS", "SHARDED",
-                           "TIMEOUT_MS", "VIRTUAL_RANKS", "WAIT_MS"}) {
+                           "FAULT_US", "LEAVE_MS", "MAX_RANKS", "MIN_RANKS", "PAUSE_US", "REFUSE_NON_FINITE",
+                           "REGROUPS", "SHARDED", "TIMEOUT_MS", "VIRTUAL_RANKS", "WAIT_MS"}) {
     unsetenv(name);
   }
 }
