@@ -61,6 +61,8 @@ DEFINE_bool(network, false,
 DEFINE_bool(stall_timeout, false, "The launchers get --stall-timeout=30, and replace a rank that sleeps.");
 DEFINE_bool(sharded, false,
             "The disturbed run has a ShardedOptimizer, and no fault ends two ranks at once, which may have its state.");
+DEFINE_bool(sharded_model, false,
+            "The disturbed run has a ShardedModel and a ShardedOptimizer, and the same faults as with --sharded.");
 DEFINE_int32(ranks, 4, "The ranks of a host, and of the quiet run.");
 DEFINE_int32(
     hosts, 1,
@@ -245,7 +247,7 @@ std::string Beside(const std::string& flag, const std::string& path) {
   return absl::StrCat(folder.substr(0, folder.rfind('/')), "/", path);
 }
 
-JobOptions OptionsOf(int hosts, int64_t pause_us, bool sharded) {
+JobOptions OptionsOf(int hosts, int64_t pause_us, bool sharded, bool sharded_model) {
   JobOptions options;
   options.launch = Beside(FLAGS_launch, "../../launch/launch");
   options.program = Beside(FLAGS_program, "training");
@@ -257,6 +259,7 @@ JobOptions OptionsOf(int hosts, int64_t pause_us, bool sharded) {
   options.environment = {{"DATA", FLAGS_data_dir},
                          {"HIDDEN", absl::StrCat(FLAGS_hidden)},
                          {"SHARDED", sharded ? "1" : "0"},
+                         {"SHARDED_MODEL", sharded_model ? "1" : "0"},
                          {"PAUSE_US", absl::StrCat(pause_us)},
                          {"LEAVE_TIMEOUT_MS", absl::StrCat(static_cast<int64_t>(FLAGS_leave_seconds * 1000))}};
   return options;
@@ -285,7 +288,7 @@ std::vector<FaultKind> Kinds() {
     if (internal::IsCut(kind) && !FLAGS_network) continue;
     // With tcp the first launcher leads.
     if (kind == FaultKind::kKillLeader && FLAGS_rdzv == "tcp") continue;
-    if (FLAGS_sharded && internal::EndsSeveralRanks(kind)) continue;
+    if ((FLAGS_sharded || FLAGS_sharded_model) && internal::EndsSeveralRanks(kind)) continue;
     if (absl::StrContains(internal::FaultName(kind), FLAGS_only)) kinds.push_back(kind);
   }
   return kinds;
@@ -348,8 +351,8 @@ absl::Status Run() {
                    {"pause_us", FLAGS_pause_us * 1.0, 0}}));
   if (FLAGS_rdzv != "etcd-v3" && FLAGS_rdzv != "tcp") return FlagError("rdzv", FLAGS_rdzv, "etcd-v3 or tcp");
   if (FLAGS_network && FLAGS_rdzv != "etcd-v3") return FlagError("rdzv", FLAGS_rdzv, "etcd-v3 with --network");
-  const JobOptions disturbed_options = OptionsOf(FLAGS_hosts, FLAGS_pause_us, FLAGS_sharded);
-  const JobOptions quiet_options = OptionsOf(1, 0, /*sharded=*/false);
+  const JobOptions disturbed_options = OptionsOf(FLAGS_hosts, FLAGS_pause_us, FLAGS_sharded, FLAGS_sharded_model);
+  const JobOptions quiet_options = OptionsOf(1, 0, /*sharded=*/false, /*sharded_model=*/false);
   // After the look at /proc/self/exe, which has no path any more in another mount namespace.
   const std::vector<FaultKind> kinds = Kinds();
   if (kinds.empty()) return FlagError("only", FLAGS_only, "a part of the name of a fault");

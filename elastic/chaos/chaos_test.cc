@@ -56,14 +56,19 @@ TEST(Chaos, FaultsAfterTheLastStepOfTwoHostsDoNotChangeTheFile) {
   EXPECT_THAT(output, HasSubstr("chaos: the files are the same\n"));
 }
 
-// The quiet run has a plain optimizer.
-TEST(Chaos, AShardedOptimizerHasTheBitsOfAPlainOne) {
-  std::string output;
-  EXPECT_EQ(
-      RunChaos("--sharded --faults=14 --faults_per_second=4 --hidden=64 --pause_us=5000 --hang_seconds=30", &output), 0)
-      << output;
-  EXPECT_THAT(output, HasSubstr("14 faults, "));
-  EXPECT_THAT(output, HasSubstr("chaos: the files are the same\n"));
+// The quiet run has a plain optimizer, and a replicated model.
+TEST(Chaos, AShardedOptimizerOrModelHasTheBitsOfAPlainOne) {
+  for (const char* flag : {"--sharded", "--sharded_model"}) {
+    SCOPED_TRACE(flag);
+    std::string output;
+    EXPECT_EQ(
+        RunChaos(absl::StrCat(flag, " --faults=14 --faults_per_second=4 --hidden=64 --pause_us=5000 --hang_seconds=30"),
+                 &output),
+        0)
+        << output;
+    EXPECT_THAT(output, HasSubstr("14 faults, "));
+    EXPECT_THAT(output, HasSubstr("chaos: the files are the same\n"));
+  }
 }
 
 constexpr char kHosts[] = "--hosts=3 --ranks=2 --faults_per_second=4 --hidden=64 --pause_us=5000 --hang_seconds=30";

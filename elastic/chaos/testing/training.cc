@@ -12,6 +12,7 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -28,6 +29,7 @@
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/elastic/chaos/internal/board.h"
+#include "lockstep/elastic/sharded_model.h"
 #include "lockstep/elastic/sharded_optimizer.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/elastic/wrap.h"
@@ -41,7 +43,7 @@ using internal::Board;
 using internal::Order;
 using internal::Stage;
 
-constexpr int kVirtualRanks = 8;
+constexpr int kVirtualRanks = 8, kSeed = 7;
 constexpr int64_t kBatch = 8;  // of a virtual rank
 
 int64_t Number(const char* name, int64_t otherwise) {
@@ -118,46 +120,74 @@ class Training {
       : board_(*board), slot_(slot), images_(std::move(images)), world_(std::move(world)) {}
 
   absl::Status Keep() {
-    LOCKSTEP_RETURN_IF_ERROR(world_->Keep("net", *net_));
-    torch::optim::Optimizer& plain = optimizer_;
-    const bool shards = Number("SHARDED", 0) != 0;
-    LOCKSTEP_RETURN_IF_ERROR(shards ? world_->Keep("optimizer", optimizer_) : world_->Keep("optimizer", plain));
+    const bool shards_model = Number("SHARDED_MODEL", 0) != 0, shards = shards_model || Number("SHARDED", 0) != 0;
+    if (shards_model) {
+      fsdp::Options options;
+      options.unit_bytes = 1 << 18;
+      options.virtual_ranks = kVirtualRanks;
+      options.virtual_seed = kSeed;
+      LOCKSTEP_ASSIGN_OR_RETURN(ShardedModel<Net> model, ShardModel(net_, options, /*piece_elements=*/1 << 14));
+      model_.emplace(std::move(model));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(shards_model ? world_->Keep("net", *model_) : world_->Keep("net", *net_));
+    optimizer_.emplace(shards_model ? model_->pieces() : net_->parameters(),
+                       torch::optim::SGDOptions(0.01).momentum(0.9));
+    torch::optim::Optimizer& plain = *optimizer_;
+    LOCKSTEP_RETURN_IF_ERROR(shards ? world_->Keep("optimizer", *optimizer_) : world_->Keep("optimizer", plain));
     return world_->Keep("step", &step_);
   }
 
   absl::Status Train(comm::ProcessGroup* group) {
     const int rank = group->rank();
     board_.Enter(slot_, world_->generation().number, rank, group->size());
+    if (model_) {
+      LOCKSTEP_ASSIGN_OR_RETURN(auto net, model_->Wrap(group));
+      return TrainWith(&net, group);
+    }
     ddp::Options options;
     options.virtual_ranks = kVirtualRanks;
-    options.virtual_seed = 7;
+    options.virtual_seed = kSeed;
     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, elastic::Wrap(net_, group, options));
-    LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::VirtualRankSampler::Create(images_.size(), rank, group->size(),
-                                                                                {.num_replicas = kVirtualRanks}));
+    return TrainWith(&ddp, group);
+  }
+
+  template <typename Handle>
+  absl::Status TrainWith(Handle* net, comm::ProcessGroup* group) {
+    // One for each virtual rank, since wrappers differ in the virtual ranks of a rank.
+    std::vector<sampler::VirtualRankSampler> samplers;
+    for (int v = 0; v < kVirtualRanks; ++v) {
+      LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::VirtualRankSampler::Create(images_.size(), v, kVirtualRanks,
+                                                                                  {.num_replicas = kVirtualRanks}));
+      samplers.push_back(std::move(sampler));
+    }
     const int64_t first = step_;
     while (step_ < board_.last_step()) {
       // Not at first, so that it is no part of the time from a death to the next step.
       if (step_ > first) Pause(group);
-      LOCKSTEP_RETURN_IF_ERROR(Step(&ddp, &sampler, step_ == first));
+      LOCKSTEP_RETURN_IF_ERROR(Step(net, &samplers, step_ == first));
     }
-    if (rank != 0) return absl::OkStatus();
-    return checkpoint::Save(absl::StrCat(getenv("D"), "/net.pt"), checkpoint::StateDict(*net_));
+    if (group->rank() != 0) return absl::OkStatus();
+    Net copy(Number("HIDDEN", 512));  // parameters that are views of shared pages would be written with all of these
+    const c10::NoGradGuard no_grad;
+    for (size_t i = 0; i < copy->parameters().size(); ++i) copy->parameters()[i].copy_(net_->parameters()[i]);
+    return checkpoint::Save(absl::StrCat(getenv("D"), "/net.pt"), checkpoint::StateDict(*copy));
   }
 
-  absl::Status Step(ddp::DistributedDataParallel<Net>* ddp, sampler::VirtualRankSampler* sampler, bool is_first) {
+  template <typename Handle>
+  absl::Status Step(Handle* net, std::vector<sampler::VirtualRankSampler>* samplers, bool is_first) {
     if (world_->generation().rank == 0) board_.RecordBegin(step_ + 1);
-    LOCKSTEP_RETURN_IF_ERROR(Place(sampler, is_first));
+    for (sampler::VirtualRankSampler& sampler : *samplers) LOCKSTEP_RETURN_IF_ERROR(Place(&sampler, is_first));
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
       Apply(&board_, slot_);
-      optimizer_.zero_grad();
-      for ([[maybe_unused]] const int virtual_rank : ddp->VirtualRanks(step_)) {
-        const std::vector<size_t> places = *sampler->next(kBatch);
+      net_->zero_grad();
+      for (const int virtual_rank : net->VirtualRanks(step_)) {
+        const std::vector<size_t> places = *(*samplers)[virtual_rank].next(kBatch);
         const auto batch = images_.Batch(std::vector<int64_t>(places.begin(), places.end()));
-        torch::nn::functional::cross_entropy((*ddp)(batch.data), batch.target).backward();
+        torch::nn::functional::cross_entropy((*net)(batch.data), batch.target).backward();
       }
     }));
     return world_->Commit([&] {
-      optimizer_.step();
+      optimizer_->step();
       ++step_;
       board_.RecordCommit(step_, world_->generation().number);
     });
@@ -185,7 +215,8 @@ class Training {
   const int slot_;
   const data::FashionMnist images_;
   Net net_{Number("HIDDEN", 512)};
-  ShardedOptimizer<torch::optim::SGD> optimizer_{net_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)};
+  std::optional<ShardedModel<Net>> model_;
+  std::optional<ShardedOptimizer<torch::optim::SGD>> optimizer_;
   int64_t step_ = 0;
   const std::unique_ptr<World> world_;  // ends before the things that it keeps
 };
