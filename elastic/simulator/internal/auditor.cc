@@ -242,7 +242,7 @@ void Simulation::AuditShards(const Process& process) {
     if (has_it && process.shards[p] != expected)
       Violation(absl::StrCat("slot ", process.slot, " has the optimizer's state of parameter ", p, " of ",
                              process.shards[p], " steps, expected ", expected));
-    if (process.parameters[p] != expected && (has_it || !steps))
+    if (process.parameters[p] != expected && (has_it || (!steps && !pieces_)))
       Violation(absl::StrCat("slot ", process.slot, " has parameter ", p, " of ", process.parameters[p],
                              " steps, expected ", expected));
   }

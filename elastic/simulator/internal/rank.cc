@@ -178,7 +178,7 @@ void Simulation::Heal(Process* process) {
   if (!healing.spreads) return HealState(process);
   const bool has_all = process->steps.HasAllParameters(healing, process->facts.rank);
   const bool receives = healing.IsReceiver(process->facts.rank);
-  Enter(process, receives ? 0 : has_all ? -1 : ShardsOf(*process), [this, process] { Spread(process); });
+  Enter(process, receives ? 0 : has_all && !pieces_ ? -1 : ShardsOf(*process), [this, process] { Spread(process); });
 }
 
 void Simulation::HealState(Process* process) {
@@ -211,7 +211,7 @@ void Simulation::Take(Process* process, const Healing& healing) {
   process->state = static_cast<uint64_t>(states[first]);
   process->steps.OnHealed(healing);
   process->buffers = process->kept_buffers = process->steps.commits();
-  process->parameters.assign(kParameters, process->steps.commits());
+  process->parameters.assign(kParameters, pieces_ ? kNoState : process->steps.commits());
   process->shards.assign(kParameters, kNoState);
   process->initial = In(*process).known[first].initial;
   TakeFailures(process, first);

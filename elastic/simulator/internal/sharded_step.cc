@@ -68,11 +68,26 @@ void Simulation::StepShards(Process* process) {
 }
 
 void Simulation::ShareParameters(Process* process) {
+  if (pieces_) {
+    Publish(process, process->steps.commits() + 1);
+    return Commit(process);
+  }
   const Generation& generation = In(*process);
   for (size_t p = 0; p < kParameters; ++p) {
     process->parameters[p] = generation.members[generation.keepers[p].owner]->parameters[p];
   }
   Commit(process);
+}
+
+// All ranks read what each owner has. An owner that has died meanwhile has published it, or the barrier has failed.
+void Simulation::Publish(Process* process, int64_t steps) {
+  const Generation& generation = In(*process);
+  for (size_t p = 0; p < kParameters; ++p) {
+    const Process& owner = *generation.members[generation.keepers[p].owner];
+    if (owner.alive && owner.generation == generation.number && owner.parameters[p] != steps)
+      Violation(absl::StrCat("slot ", owner.slot, " publishes parameter ", p, " of ", owner.parameters[p],
+                             " steps, expected ", steps));
+  }
 }
 
 // No rank has this parameter, or its optimizer's state. All ranks end.
@@ -90,7 +105,7 @@ void Simulation::Spread(Process* process) {
   Enter(process, 0, [this, process, have] {
     const Generation& generation = In(*process);
     TakeFailures(process, generation.healing.sources[0]);
-    for (size_t p = 0; p < kParameters && !generation.healing.IsReceiver(process->facts.rank); ++p) {
+    for (size_t p = 0; p < kParameters && !pieces_ && !generation.healing.IsReceiver(process->facts.rank); ++p) {
       process->parameters[p] = generation.members[have[p][0]]->parameters[p];
     }
     if (process->steps.part() != StepPart::kNothing) CountStep(process);
@@ -99,24 +114,34 @@ void Simulation::Spread(Process* process) {
 }
 
 void Simulation::Divide(Process* process) {
-  if (In(*process).healing.newest == 0) process->shards.assign(kParameters, 0);
+  if (In(*process).healing.newest == 0) {
+    process->shards.assign(kParameters, 0);
+    process->parameters.assign(kParameters, 0);
+  }
   process->steps.OnDivided();
   Enter(process, ShardsOf(*process), [this, process] {
     Generation& generation = In(*process);
     const auto have = RanksIn(FactsOf(*process));
     process->lost = LostOf(have);
+    if (process->lost && pieces_) return LoseShard(process, *process->lost);
     if (process->lost) return Trust(process);  // there may be no other step
     generation.keepers = PlanShards(Sizes(), have, std::vector<int>(generation.members.size()));
     const auto keeps = [this, process](size_t p) { return In(*process).keepers[p].Has(process->facts.rank); };
     Enter(process, 0, [this, process, have, keeps] {
       for (size_t p = 0; p < kParameters; ++p) {
-        if (keeps(p)) process->shards[p] = In(*process).members[have[p][0]]->shards[p];
+        if (!keeps(p)) continue;
+        const Process& source = *In(*process).members[have[p][0]];
+        process->shards[p] = source.shards[p];
+        if (pieces_) process->parameters[p] = source.parameters[p];
       }
       // All ranks have what they must keep.
       Enter(process, 0, [this, process, keeps] {
         for (size_t p = 0; p < kParameters; ++p) {
-          if (!keeps(p)) process->shards[p] = kNoState;
+          if (keeps(p)) continue;
+          process->shards[p] = kNoState;
+          if (pieces_) process->parameters[p] = kNoState;
         }
+        if (pieces_) Publish(process, process->steps.commits());
         Trust(process);
       });
     });

@@ -56,6 +56,7 @@ launch::simulator::Report Simulation::Run() {
   broadcasts_ = Random(2) == 0;
   if (config_.faults > 0 && Random(8) == 0) broken_step_ = Random(config_.steps);
   shards_ = Random(2) == 0;
+  pieces_ = shards_ && Random(2) == 0;
   agrees_ = Random(2) == 0;
   slots_.resize(config_.ranks + config_.spares);
   for (size_t slot = 0; slot < slots_.size(); ++slot) Start(static_cast<int>(slot));

@@ -30,6 +30,7 @@
 //   - the job ends for generations without a step after ten of them, and not before
 //   - in half of the schedules the optimizer is sharded: a rank's parameters, and the optimizer's states that it has, are of
 //     the steps in its state; ranks step only if each state is on two ranks; a state is lost only with both of them
+//   - in half of these the model is sharded too: what a parameter's owner publishes is of the steps in the state
 //   - before the first generation, a process that is killed gets a successor, and one that exits ends the job, as does a
 //     place that is given up
 //   - once all ranks of a generation have finished, or one has and no other one is left, nothing starts again and no
@@ -131,6 +132,7 @@ class Simulation : launch::simulator::Engine {
   void ShareParameters(Process* process);
   void Spread(Process* process);
   void Divide(Process* process);
+  void Publish(Process* process, int64_t steps);
   void LoseShard(Process* process, size_t parameter);
   void AuditShards(const Process& process);
 
@@ -177,6 +179,7 @@ class Simulation : launch::simulator::Engine {
   bool died_ = false;                         // in this event
   bool checks_ = false, broadcasts_ = false;  // what a step has besides the backward
   bool shards_ = false;                       // the optimizer is sharded
+  bool pieces_ = false;                       // and the model: parameters are where their optimizer's states are
   bool agrees_ = false;                       // all ranks get the error of one
   bool stays_ = false;                        // a process has said that it stays
   bool has_head_start_ = false;
