@@ -29,8 +29,8 @@ set(lockstep_all_components
   sampler_checkpoint
   ddp
   ddp_checkpoint
-  elastic
   fsdp
+  elastic
   fsdp_checkpoint
   tensorboard
   models
@@ -836,6 +836,40 @@ set(lockstep_ddp_checkpoint_headers ddp/amp/grad_scaler_value.h ddp/bucket_layou
 set(lockstep_ddp_checkpoint_components base base_torch checkpoint ddp)
 set(lockstep_ddp_checkpoint_third_party absl torch)
 
+# lockstep::fsdp
+set(lockstep_fsdp_sources
+  fsdp/internal/buffer_pool.cc
+  fsdp/internal/buffers.cc
+  fsdp/internal/gradient_norms.cc
+  fsdp/internal/module_units.cc
+  fsdp/internal/paged_memory.cc
+  fsdp/internal/paged_unit.cc
+  fsdp/internal/parameter_key.cc
+  fsdp/internal/published_pages.cc
+  fsdp/internal/shard_reducer.cc
+  fsdp/internal/sharded_module.cc
+  fsdp/internal/shared_pages.cc
+  fsdp/internal/unit_order.cc
+  fsdp/internal/unit_plan.cc
+)
+set(lockstep_fsdp_headers
+  fsdp/full_parameters.h
+  fsdp/fully_sharded.h
+  fsdp/internal/buffer_pool.h
+  fsdp/internal/buffers.h
+  fsdp/internal/gradient_norms.h
+  fsdp/internal/kept_shards.h
+  fsdp/internal/parameter_memory.h
+  fsdp/internal/shard_reducer.h
+  fsdp/internal/sharded_module.h
+  fsdp/internal/sharded_unit.h
+  fsdp/internal/unit_plan.h
+  fsdp/no_sync.h
+  fsdp/options.h
+)
+set(lockstep_fsdp_components base base_torch comm ddp)
+set(lockstep_fsdp_third_party absl torch)
+
 # lockstep::elastic
 set(lockstep_elastic_sources
   elastic/internal/failure_budget.cc
@@ -844,6 +878,7 @@ set(lockstep_elastic_sources
   elastic/internal/generation.cc
   elastic/internal/healing.cc
   elastic/internal/healing_plan.cc
+  elastic/internal/kept_model.cc
   elastic/internal/kept_state.cc
   elastic/internal/link_watcher.cc
   elastic/internal/parameter_check.cc
@@ -858,40 +893,16 @@ set(lockstep_elastic_sources
   elastic/world_keep.cc
   elastic/world_shards.cc
 )
-set(lockstep_elastic_headers elastic/internal/shard.h elastic/sharded_optimizer.h elastic/world.h elastic/wrap.h)
-set(lockstep_elastic_components base base_torch base_logging launch comm checkpoint ddp)
+set(lockstep_elastic_headers
+  elastic/internal/kept_model.h
+  elastic/internal/shard.h
+  elastic/sharded_model.h
+  elastic/sharded_optimizer.h
+  elastic/world.h
+  elastic/wrap.h
+)
+set(lockstep_elastic_components base base_torch base_logging launch comm checkpoint ddp fsdp)
 set(lockstep_elastic_third_party absl torch)
-
-# lockstep::fsdp
-set(lockstep_fsdp_sources
-  fsdp/internal/buffer_pool.cc
-  fsdp/internal/buffers.cc
-  fsdp/internal/gradient_norms.cc
-  fsdp/internal/paged_memory.cc
-  fsdp/internal/paged_unit.cc
-  fsdp/internal/parameter_key.cc
-  fsdp/internal/shard_reducer.cc
-  fsdp/internal/sharded_module.cc
-  fsdp/internal/shared_pages.cc
-  fsdp/internal/unit_order.cc
-  fsdp/internal/unit_plan.cc
-)
-set(lockstep_fsdp_headers
-  fsdp/full_parameters.h
-  fsdp/fully_sharded.h
-  fsdp/internal/buffer_pool.h
-  fsdp/internal/buffers.h
-  fsdp/internal/gradient_norms.h
-  fsdp/internal/parameter_memory.h
-  fsdp/internal/shard_reducer.h
-  fsdp/internal/sharded_module.h
-  fsdp/internal/sharded_unit.h
-  fsdp/internal/unit_plan.h
-  fsdp/no_sync.h
-  fsdp/options.h
-)
-set(lockstep_fsdp_components base base_torch comm ddp)
-set(lockstep_fsdp_third_party absl torch)
 
 # lockstep::fsdp_checkpoint
 set(lockstep_fsdp_checkpoint_sources

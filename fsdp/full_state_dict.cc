@@ -109,6 +109,7 @@ absl::Status SaveFullStateDict(absl::string_view path, const ShardedModule& shar
 absl::Status LoadFullOptimizerStateDict(absl::string_view path, const checkpoint::KeyPath& key,
                                         const ShardedModule& sharded, torch::optim::Optimizer& optimizer,
                                         const checkpoint::LoadOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNotKept(sharded));
   DeferredTensors deferred;
   const absl::StatusOr<Value> state_dict = checkpoint::LoadDeferred(path, key, deferred, options);
   LOCKSTEP_RETURN_IF_ERROR(comm::Agree(sharded.group(), kLoad, state_dict.status()));
@@ -117,6 +118,7 @@ absl::Status LoadFullOptimizerStateDict(absl::string_view path, const checkpoint
 
 absl::Status LoadFullOptimizerStateDict(const Value& state_dict, const ShardedModule& sharded,
                                         torch::optim::Optimizer& optimizer) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNotKept(sharded));
   return LoadFullOptimizer(state_dict, DeferredTensors(), sharded, kLoad, optimizer);
 }
 

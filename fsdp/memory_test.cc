@@ -107,8 +107,8 @@ TEST(PagedMemory, ARankHasItsPartOfTheStateAndAFewUnits) {
       std::cout << ranks << " ranks, whole_units " << whole_units << (shard == Shard::kRows ? ", rows" : "")
                 << ": at peak (P + G + O) / W and " << units << " units; after a step "
                 << static_cast<double>(bytes.at_end - state) / kLayerBytes << " units\n";
-      // Rows are gathered into one more buffer.
-      EXPECT_LT(units, whole_units + (shard == Shard::kRows ? 2 : 1) + 0.2);
+      // Rows are gathered into one more buffer, and a thread of Gloo may still hold that of the last gather.
+      EXPECT_LT(units, whole_units + (shard == Shard::kRows ? 3 : 1) + 0.2);
     }
   }
 }

@@ -128,7 +128,6 @@ class Loader {
 
 absl::Status LoadFullOptimizer(const Value& state_dict, const checkpoint::DeferredTensors& deferred,
                                const ShardedModule& sharded, const char* call, torch::optim::Optimizer& optimizer) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckNotKept(sharded));
   const std::vector<ShardedParameter> parameters = ShardedParametersOf(sharded);
   LOCKSTEP_ASSIGN_OR_RETURN(const WholeOptimizer whole,
                             GatherOptimizer(optimizer, parameters, sharded.group(), call, Exchange::kGroups));

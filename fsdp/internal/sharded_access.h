@@ -1,6 +1,8 @@
 #ifndef LOCKSTEP_FSDP_INTERNAL_SHARDED_ACCESS_H_
 #define LOCKSTEP_FSDP_INTERNAL_SHARDED_ACCESS_H_
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "lockstep/fsdp/fully_sharded.h"
 
 namespace lockstep::fsdp::internal {

@@ -82,9 +82,9 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   absl::StatusOr<std::vector<NamedTensor>> parameters = ParametersOf(module, options_.shard, kept_ != nullptr);
   // The ranks compare first, so that a rank whose own check fails does not leave the others waiting.
   const std::string error = parameters.ok() ? "" : std::string(parameters.status().message());
-  LOCKSTEP_RETURN_IF_ERROR(ddp::internal::CheckSameParameters(
-      *group_, parameters.ok() ? *parameters : std::vector<NamedTensor>(),
-      absl::StrCat(TextOf(options_), TextOf(kept_), error)));
+  LOCKSTEP_RETURN_IF_ERROR(
+      ddp::internal::CheckSameParameters(*group_, parameters.ok() ? *parameters : std::vector<NamedTensor>(),
+                                         absl::StrCat(TextOf(options_), TextOf(kept_), error)));
   LOCKSTEP_RETURN_IF_ERROR(parameters.status());
   if (Virtual() && options_.virtual_ranks < group_->size()) {
     return absl::InvalidArgumentError(absl::StrCat("virtual_ranks ", options_.virtual_ranks, ": expected at least ",
