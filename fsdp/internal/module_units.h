@@ -23,7 +23,7 @@ struct ModuleUnits {
 };
 
 // With `kept`, which may be null, the pieces are the kept shards'. InvalidArgument: no parameter requires gradients, or
-// as PlanUnits(). FailedPrecondition: the kept shards are of other parameters than those that require gradients.
+// as PlanUnits(). FailedPrecondition: the kept shards belong to other parameters.
 absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, int ranks, const Options& options,
                                     const KeptShards* kept);
 
