@@ -6,7 +6,6 @@
 // names the place where rank $FAULT_RANK dies in step $FAULT_AT: see Faults.
 
 #include <ATen/ATen.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -24,9 +23,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
@@ -35,6 +32,7 @@
 #include "lockstep/ddp/testing/dropout_net.h"
 #include "lockstep/elastic/sharded_model.h"
 #include "lockstep/elastic/sharded_optimizer.h"
+#include "lockstep/elastic/testing/training_files.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/elastic/wrap.h"
 #include "lockstep/launch/report/report.h"
@@ -46,23 +44,6 @@ namespace {
 using Optimizer = ShardedOptimizer<optim::AdamW>;
 
 constexpr double kMaxNorm = 0.02;  // less than the norms of the first steps
-
-std::string Text(const char* name) {
-  const char* const text = getenv(name);
-  return text ? text : "";
-}
-
-int64_t Number(const char* name, int64_t otherwise) {
-  int64_t value = otherwise;
-  return absl::SimpleAtoi(Text(name), &value) ? value : otherwise;
-}
-
-std::string InFolder(const std::string& name) { return absl::StrCat(getenv("D"), "/", name); }
-
-void Append(const std::string& name, const std::string& line) {
-  const UniqueFd file(open(InFolder(name).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
-  if (write(file.get(), line.data(), line.size()) < 0) std::cerr << "cannot write to $D/" << name << "\n";
-}
 
 struct NetImpl : torch::nn::Module {
   NetImpl()
@@ -184,9 +165,7 @@ class Training {
   }
 
   absl::Status Train(comm::ProcessGroup* group) {
-    const auto& place = world_->generation();
-    Append("generations", absl::StrCat(place.number, " ", place.rank, " of ", place.world_size, ", pid ", getpid(),
-                                       ", commits ", world_->commits(), "\n"));
+    Record(*world_);
     LOCKSTEP_RETURN_IF_ERROR(is_sharded_ ? TrainSharded(group) : TrainReplicated(group));
     LOCKSTEP_RETURN_IF_ERROR(world_->GatherShards());
     return group->rank() == 0 ? WriteDigest("digest") : absl::OkStatus();

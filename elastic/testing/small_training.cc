@@ -9,7 +9,6 @@
 // ranks use the first GPU.
 
 #include <ATen/ATen.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -26,11 +25,9 @@
 #include <thread>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/optim/lr_scheduler.h"
@@ -43,6 +40,7 @@
 #include "lockstep/ddp/testing/dropout_net.h"
 #include "lockstep/elastic/internal/fast_hash.h"
 #include "lockstep/elastic/sharded_optimizer.h"
+#include "lockstep/elastic/testing/training_files.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/elastic/wrap.h"
 #include "lockstep/launch/report/report.h"
@@ -50,29 +48,6 @@
 
 namespace lockstep::elastic::testing {
 namespace {
-
-std::string Text(const char* name) {
-  const char* const text = getenv(name);
-  return text ? text : "";
-}
-
-int64_t Number(const char* name, int64_t otherwise) {
-  int64_t value = otherwise;
-  return absl::SimpleAtoi(Text(name), &value) ? value : otherwise;
-}
-
-std::string InFolder(const std::string& name) { return absl::StrCat(getenv("D"), "/", name); }
-
-void Append(const std::string& name, const std::string& line) {
-  const UniqueFd file(open(InFolder(name).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
-  if (write(file.get(), line.data(), line.size()) < 0) std::cerr << "cannot write to $D/" << name << "\n";
-}
-
-void Record(const World& world) {
-  const auto& generation = world.generation();
-  Append("generations", absl::StrCat(generation.number, " ", generation.rank, " of ", generation.world_size, ", pid ",
-                                     getpid(), ", commits ", world.commits(), "\n"));
-}
 
 absl::StatusOr<uint64_t> Digest(const torch::optim::Optimizer& optimizer) {
   LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Value state, checkpoint::OptimizerStateDict(optimizer));
