@@ -81,7 +81,7 @@ for layer in file/{byte_stream,foreign_format,in_threads,text} zip/{crc32,reader
   pickle/{builder,globals,machine,reader,refusals} archive/legacy safetensors/{header,json_scanner}; do
   checkpoint+=("$top/checkpoint/$layer.cc")
 done
-programs=("$top/base/status.cc" "$top"/models/exported/{graph,graph_parser,json_reader,node_parser}.cc)
+programs=("$top"/{base/status,checkpoint/pt2/{json_reader,payload},models/exported/{graph,graph_parser,node_parser}}.cc)
 data=("$top/base/status.cc")
 for layer in image_decoder internal/{bmp_decoder,foreign_kind,jpeg_decoder,jpeg_markers,leptonica,png_decoder,pnm_decoder,tiff_colors,tiff_decoder,tiff_directory,tiff_kind,webp_decoder}; do
   data+=("$top/data/$layer.cc")
