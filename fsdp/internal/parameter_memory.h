@@ -32,17 +32,17 @@ class ParameterMemory {
   // The number of reductions that may be under way, each with a buffer, when autograd goes on. If it is 0, a unit is
   // reduced when autograd has released the gradients: at the latest when `next` is called, before a unit is used.
   virtual size_t reductions() const = 0;
-  virtual void BeforeUse(std::function<void()> next) {}
+  virtual void BeforeUse(const std::function<void()>& /*next*/) {}
 
   // A forward of the module begins or ends. Throws StatusError if a parameter is not as Create() left it.
   virtual void BeginForward() {}
   virtual void EndForward() {}
   // All gradients of a unit have been accumulated, so its values are needed no more; all of a backward have been.
-  virtual void EndUnit(size_t unit) {}
+  virtual void EndUnit(size_t /*unit*/) {}
   virtual void EndBackward() {}
   // The unit's gradients are about to be reduced, on all ranks. `brings`: false if this rank has no backward in this
   // round. Then it takes part, until the others reduce the unit, in all that they need for their backward.
-  virtual absl::Status BeforeReduction(size_t unit, bool brings) { return absl::OkStatus(); }
+  virtual absl::Status BeforeReduction(size_t /*unit*/, bool /*brings*/) { return absl::OkStatus(); }
 
   // Between the two, which every rank calls, code outside of forward and backward may read the parameters. If `write`
   // is true it may also change them, alike on all ranks.
