@@ -1,13 +1,9 @@
 // Memory and time of Recompute() in a transformer of 12 layers. Prints the numbers.
 
 #include <ATen/ATen.h>
-#include <c10/core/Allocator.h>
-#include <c10/core/CPUAllocator.h>
-#include <malloc.h>
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <ctime>
 #include <functional>
@@ -17,6 +13,7 @@
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/testing/counting_allocator.h"
 #include "lockstep/ddp/amp/autocast.h"
 #include "lockstep/models/recompute/testing/same_bits.h"
 #include "lockstep/models/recompute/testing/transformer.h"
@@ -24,51 +21,10 @@
 namespace lockstep::models {
 namespace {
 
+using lockstep::testing::CountingAllocator;
 using testing::ExpectSameBits;
 using testing::Transformer;
 using Tensors = std::vector<at::Tensor>;
-
-// Counts the bytes of CPU tensors. As raw_deallocate() requires, a pointer is its own context.
-class CountingAllocator final : public at::Allocator {
- public:
-  static CountingAllocator& Installed() {
-    static auto* const allocator = [] {
-      base = c10::GetCPUAllocator();
-      auto* const made = new CountingAllocator;
-      c10::SetCPUAllocator(made, /*priority=*/1);
-      return made;
-    }();
-    return *allocator;
-  }
-
-  // Returns the most bytes that were in use during f(), above the bytes in use before.
-  int64_t PeakOf(const std::function<void()>& f) {
-    const int64_t before = bytes;
-    peak = before;
-    f();
-    return peak - before;
-  }
-
-  at::DataPtr allocate(size_t size) override {
-    void* const data = base->raw_allocate(size);
-    const int64_t now = bytes += malloc_usable_size(data);
-    for (int64_t most = peak; now > most && !peak.compare_exchange_weak(most, now);) {
-    }
-    return {data, data, &Free, at::Device(at::kCPU)};
-  }
-  at::DeleterFnPtr raw_deleter() const override { return &Free; }
-  void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
-
- private:
-  static void Free(void* data) {
-    bytes -= malloc_usable_size(data);
-    base->raw_deallocate(data);
-  }
-  static at::Allocator* base;
-  static std::atomic<int64_t> bytes, peak;
-};
-at::Allocator* CountingAllocator::base = nullptr;
-std::atomic<int64_t> CountingAllocator::bytes = 0, CountingAllocator::peak = 0;
 
 Transformer TwelveLayers(bool recompute) {
   torch::manual_seed(1);
@@ -133,11 +89,14 @@ TEST(RecomputeCost, TheBitsOfTwelveLayersAreTheSame) {
 }
 
 TEST(RecomputeCost, ActivationsTakeSixtyPercentLessMemory) {
-  CountingAllocator& allocator = CountingAllocator::Installed();
-  const auto peak = [&allocator](bool recompute) {
+  CountingAllocator::Install();
+  const auto peak = [](bool recompute) {
     Transformer net = TwelveLayers(recompute);
     Forward(net).backward();  // makes the gradients
-    return allocator.PeakOf([&net] { Forward(net).backward(); });
+    const int64_t before = CountingAllocator::bytes();
+    CountingAllocator::Restart();
+    Forward(net).backward();
+    return CountingAllocator::peak() - before;
   };
   const int64_t plain = peak(false), recomputed = peak(true);
   std::cout << "peak of activations: " << plain / 1e6 << " MB without, " << recomputed / 1e6
