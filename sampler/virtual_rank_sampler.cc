@@ -13,7 +13,7 @@ namespace lockstep::sampler {
 
 absl::StatusOr<VirtualRankSampler> VirtualRankSampler::Create(int64_t size, int64_t rank, int64_t ranks,
                                                               DistributedSamplerOptions options,
-                                                              int64_t batches_in_turn) {
+                                                              int64_t batches_in_turn, VirtualRankOrder order) {
   options.rank = 0;
   absl::StatusOr<DistributedSampler> places = DistributedSampler::Create(size, options);
   if (!places.ok()) return Annotate(places.status(), "VirtualRankSampler");
@@ -26,8 +26,13 @@ absl::StatusOr<VirtualRankSampler> VirtualRankSampler::Create(int64_t size, int6
     return absl::InvalidArgumentError(
         absl::StrCat("VirtualRankSampler: batches_in_turn: expected a positive number, found ", batches_in_turn));
   }
-  return VirtualRankSampler(*std::move(places), BlockBegin(options.num_replicas, ranks, rank),
-                            BlockBegin(options.num_replicas, ranks, rank + 1), batches_in_turn);
+  const int64_t virtual_ranks = options.num_replicas;
+  if (order == VirtualRankOrder::kRoundRobin) {
+    const int64_t number = (virtual_ranks - rank + ranks - 1) / ranks;
+    return VirtualRankSampler(*std::move(places), rank, /*stride=*/ranks, number, batches_in_turn);
+  }
+  const int64_t begin = BlockBegin(virtual_ranks, ranks, rank), end = BlockBegin(virtual_ranks, ranks, rank + 1);
+  return VirtualRankSampler(*std::move(places), begin, /*stride=*/1, end - begin, batches_in_turn);
 }
 
 SamplerState VirtualRankSampler::State(int64_t consumed) const {
@@ -57,7 +62,7 @@ std::optional<std::vector<size_t>> VirtualRankSampler::next(size_t batch_size) {
     int64_t& taken = taken_[turn_];
     if (taken < all && batches_ < batches_in_turn_) {
       const auto count = static_cast<int64_t>(std::min<size_t>(batch_size, all - taken));
-      std::vector<size_t> batch = places_.Batch(first_ + static_cast<int64_t>(turn_), taken, count);
+      std::vector<size_t> batch = places_.Batch(first_ + stride_ * static_cast<int64_t>(turn_), taken, count);
       taken += count;
       ++batches_;
       return batch;

@@ -17,11 +17,16 @@
 
 namespace lockstep::sampler {
 
-// For training with virtual ranks (ddp::Options::virtual_ranks): a rank trains for the virtual ranks [first(), last())
-// of V, which are divided among the ranks in even blocks, as DistributedDataParallel divides them.
-// Virtual rank v gets the batches that DistributedSampler gives with num_replicas = V and rank = v, on any number of
-// ranks. next() gives a batch of virtual rank first(), then one of first() + 1, and so on to last() - 1, then the next
-// batch of first(): the order in which DistributedDataParallel::VirtualRanks() asks for them. So one loader serves a
+// The division of the virtual ranks 0 to V - 1 among the ranks.
+enum class VirtualRankOrder {
+  kBlocks,      // even blocks, as ddp::DistributedDataParallel divides them
+  kRoundRobin,  // rank r of W has r, r + W, r + 2 W and so on, as with fsdp::FullyShardedDataParallel
+};
+
+// For training with virtual ranks (ddp::Options::virtual_ranks, fsdp::Options::virtual_ranks): a rank trains for some of
+// V virtual ranks. Virtual rank v gets the batches that DistributedSampler gives with num_replicas = V and rank = v, on
+// any number of ranks. next() gives a batch of this rank's first virtual rank, then one of its second, and so on, then
+// the next batch of the first: the order in which the wrapper's VirtualRanks() asks for them. So one loader serves a
 // rank:
 //
 //   absl::StatusOr<VirtualRankSampler> sampler =
@@ -41,10 +46,11 @@ namespace lockstep::sampler {
 class VirtualRankSampler : public Sampler {
  public:
   // The sampler of rank number `rank` of `ranks`. As DistributedSampler::Create: options.num_replicas is the number of
-  // virtual ranks V, and options.rank is ignored. InvalidArgument: as there, `rank` is not a rank, there are more ranks
-  // than virtual ranks, or batches_in_turn is not positive.
+  // virtual ranks V, and options.rank is ignored. `order` is the wrapper's. InvalidArgument: as there, `rank` is not a
+  // rank, there are more ranks than virtual ranks, or batches_in_turn is not positive.
   static absl::StatusOr<VirtualRankSampler> Create(int64_t size, int64_t rank, int64_t ranks,
-                                                   DistributedSamplerOptions options, int64_t batches_in_turn = 1);
+                                                   DistributedSamplerOptions options, int64_t batches_in_turn = 1,
+                                                   VirtualRankOrder order = VirtualRankOrder::kBlocks);
 
   // As in DistributedSampler. The indices of a rank are the indices of all its virtual ranks.
   void set_epoch(int64_t epoch) { places_.set_epoch(epoch); }
@@ -53,7 +59,7 @@ class VirtualRankSampler : public Sampler {
   int64_t total_size() const { return places_.total_size(); }
   int64_t num_remaining() const { return places_.num_remaining() * num_virtual_ranks(); }
 
-  // The virtual ranks of this rank, [first(), last()), and their number.
+  // The virtual ranks of this rank, [first(), last()) with kBlocks, and their number.
   int64_t first() const { return first_; }
   int64_t last() const { return first_ + num_virtual_ranks(); }
   int64_t num_virtual_ranks() const { return static_cast<int64_t>(taken_.size()); }
@@ -75,14 +81,15 @@ class VirtualRankSampler : public Sampler {
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
  private:
-  VirtualRankSampler(DistributedSampler places, int64_t first, int64_t last, int64_t batches_in_turn)
+  VirtualRankSampler(DistributedSampler places, int64_t first, int64_t stride, int64_t number, int64_t batches_in_turn)
       : places_(std::move(places)),
         first_(first),
+        stride_(stride),
         batches_in_turn_(batches_in_turn),
-        taken_(static_cast<size_t>(last - first)) {}
+        taken_(static_cast<size_t>(number)) {}
 
   DistributedSampler places_;  // has the epoch and its order; its own next() is not used
-  int64_t first_;              // virtual rank
+  int64_t first_, stride_;     // the virtual ranks are first_, first_ + stride_, first_ + 2 * stride_, ...
   int64_t batches_in_turn_;
   std::vector<int64_t> taken_;  // by virtual rank of this rank: indices of the pass that next() has returned
   size_t turn_ = 0;             // the place in taken_ of the virtual rank whose turn it is

@@ -140,6 +140,23 @@ TEST(VirtualRankSampler, GivesEachVirtualRankTheSameOnAnyNumberOfRanks) {
   }
 }
 
+TEST(VirtualRankSampler, GivesEachVirtualRankTheSameInRoundRobin) {
+  const DistributedSamplerOptions options = Of(8);
+  for (int64_t ranks = 1; ranks <= 8; ++ranks) {
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      VirtualRankSampler sampler =
+          VirtualRankSampler::Create(100, rank, ranks, options, 1, VirtualRankOrder::kRoundRobin).value();
+      sampler.set_epoch(2);
+      const std::vector<Batch> all = Expected(100, options, 2, 3);  // of virtual ranks 0 to 7 in turn
+      for (size_t batch = 0; batch < all.size(); ++batch) {
+        if (static_cast<int64_t>(batch) % 8 % ranks == rank)
+          EXPECT_THAT(sampler.next(3), ::testing::Optional(all[batch]));
+      }
+      EXPECT_EQ(sampler.next(3), std::nullopt);
+    }
+  }
+}
+
 TEST(VirtualRankSampler, WithOneVirtualRankIsADistributedSampler) {
   DistributedSamplerOptions options = Of(3);
   options.rank = 2;
