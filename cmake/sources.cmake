@@ -20,6 +20,7 @@ set(lockstep_all_components
   sampler
   dp
   data
+  data_sentencepiece
   data_images
   optim
   checkpoint
@@ -32,6 +33,7 @@ set(lockstep_all_components
   fsdp
   elastic
   fsdp_checkpoint
+  data_text
   tensorboard
   models
   models_exported
@@ -458,6 +460,7 @@ set(lockstep_data_sources
   data/internal/resample_kernels_avx2.cc
   data/internal/resample_taps.cc
   data/loader.cc
+  data/tokens/byte_tokenizer.cc
   data/tokens/token_dataset.cc
   data/tokens/token_file.cc
   data/torch_dataset.cc
@@ -474,13 +477,19 @@ set(lockstep_data_headers
   data/image_folder.h
   data/image_transform.h
   data/loader.h
+  data/tokens/byte_tokenizer.h
   data/tokens/token_dataset.h
   data/tokens/token_file.h
+  data/tokens/tokenizer.h
   data/torch_dataset.h
   data/transforms.h
 )
 set(lockstep_data_components base base_torch base_logging sampler)
 set(lockstep_data_third_party absl torch zlib)
+
+# lockstep::data_sentencepiece
+set(lockstep_data_sentencepiece_sources data/tokens/internal/sentencepiece_model.cc)
+set(lockstep_data_sentencepiece_third_party sentencepiece)
 
 # lockstep::data_images
 set(lockstep_data_images_sources
@@ -630,6 +639,10 @@ set(lockstep_checkpoint_sources
 set(lockstep_checkpoint_headers
   checkpoint/async_saver.h
   checkpoint/checkpoint.h
+  checkpoint/file/atomic_file.h
+  checkpoint/file/block_writer.h
+  checkpoint/file/file_system.h
+  checkpoint/file/two_way_file.h
   checkpoint/lr_scheduler.h
   checkpoint/map_location.h
   checkpoint/optim/fields.h
@@ -918,6 +931,24 @@ set(lockstep_fsdp_checkpoint_sources
 set(lockstep_fsdp_checkpoint_headers fsdp/full_state_dict.h fsdp/internal/sharded_access.h fsdp/state_dict.h)
 set(lockstep_fsdp_checkpoint_components base base_torch comm checkpoint checkpoint_sharded fsdp)
 set(lockstep_fsdp_checkpoint_third_party absl torch)
+
+# lockstep::data_text
+set(lockstep_data_text_sources
+  data/tokens/encode_text_files.cc
+  data/tokens/internal/character_map.cc
+  data/tokens/internal/file_pieces.cc
+  data/tokens/load_tokenizer.cc
+  data/tokens/sentencepiece_tokenizer.cc
+  data/tokens/token_file_writer.cc
+)
+set(lockstep_data_text_headers
+  data/tokens/encode_text_files.h
+  data/tokens/load_tokenizer.h
+  data/tokens/sentencepiece_tokenizer.h
+  data/tokens/token_file_writer.h
+)
+set(lockstep_data_text_components base checkpoint data data_sentencepiece)
+set(lockstep_data_text_third_party absl)
 
 # lockstep::tensorboard
 set(lockstep_tensorboard_sources tensorboard/summary_writer.cc)

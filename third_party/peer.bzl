@@ -1,5 +1,5 @@
-"""The Python PyTorch that the peer tests compare with, as a repository: `//:python` runs an interpreter that can import it, torchvision
-and safetensors."""
+"""The Python PyTorch that the peer tests compare with, as a repository: `//:python` runs an interpreter that can import it, torchvision,
+safetensors and sentencepiece."""
 
 load("//third_party/libtorch:libtorch.bzl", "ATTRIBUTES", "ENVIRONMENT", "run_fetch_torch")
 

@@ -104,6 +104,14 @@ SYSTEM_LIBRARIES = {
         "package": "nlohmann-json3-dev",
         "headers": ["nlohmann/json.hpp"],
     },
+    "lockstep_sentencepiece": {
+        "package": "libsentencepiece-dev",
+        "headers": ["sentencepiece_trainer.h"],
+        "libraries": [
+            "sentencepiece_train",
+            "sentencepiece",
+        ],
+    },
     "lockstep_zlib": {
         "package": "zlib1g-dev",
         "headers": ["zlib.h"],

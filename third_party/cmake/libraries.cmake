@@ -7,7 +7,7 @@ set(_lockstep_absl_targets
     cord str_format strings synchronization time
 )
 # A component with one of these is left out where the library is missing.
-set(_lockstep_optional curl_headers jemalloc leptonica libjpeg libpng)
+set(_lockstep_optional curl_headers jemalloc leptonica libjpeg libpng sentencepiece)
 
 macro(_lockstep_library name)
   set(problem)
@@ -119,6 +119,18 @@ macro(_lockstep_find_plain name header library problem_text)
   endif()
   if(NOT problem)
     target_include_directories(lockstep::third_party_${name} INTERFACE ${lockstep_${name}_include})
+  endif()
+endmacro()
+
+macro(_lockstep_find_sentencepiece)
+  _lockstep_find_plain(
+    sentencepiece sentencepiece_trainer.h sentencepiece_train
+    "sentencepiece was not found. Install it (Debian: apt-get install libsentencepiece-dev)."
+  )
+  if(NOT problem)
+    find_library(lockstep_sentencepiece_base_library sentencepiece REQUIRED)
+    mark_as_advanced(lockstep_sentencepiece_base_library)
+    target_link_libraries(lockstep::third_party_sentencepiece INTERFACE ${lockstep_sentencepiece_base_library})
   endif()
 endmacro()
 

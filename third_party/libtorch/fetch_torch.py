@@ -41,7 +41,7 @@ CPU_LIBRARIES = ["libtorch_cpu.so", "libc10.so", "libgomp*.so*", "libcudart*.so*
 INCLUDED = ["ATen", "c10", "caffe2", "torch"]
 # The packages that the peer tests compare with besides torch and numpy.
 TORCHVISION = {"2.7.0": "0.22.0", "2.11.0": "0.26.0", "2.15.0": "0.29.2"}  # by version of torch
-PEERS = ["pillow==13.0.0", "safetensors==0.8.0"]
+PEERS = ["pillow==13.0.0", "safetensors==0.8.0", "sentencepiece==0.2.3"]
 # Not libtorch.so, which is empty except for a part of an old std::filesystem: remove_all() crashes if a program links it. Not the libraries that
 # LibTorch loads when it needs them: libtorch_cuda_linalg.so initializes CUDA at once, and libcaffe2_nvrtc.so needs a driver.
 CUDA_LIBRARIES = [

@@ -58,6 +58,15 @@ COMPONENTS = {
     ],
     "dp": ["//dp/..."],
     "data": ["//data/..."],
+    "data_text": [
+        "//data/tokens:encode_text_files",
+        "//data/tokens:file_pieces",
+        "//data/tokens:load_tokenizer",
+        "//data/tokens:sentencepiece_tokenizer",
+        "//data/tokens:token_file_writer",
+    ],
+    # By itself, as it is compiled without Abseil's precompiled headers.
+    "data_sentencepiece": ["//data/tokens:sentencepiece_model"],
     "data_images": ["//data:image_decoder", "//data:image_dataset", "//data:libjpeg"],
     "optim": ["//optim/..."],
     "tensorboard": ["//tensorboard/..."],
