@@ -461,6 +461,7 @@ set(lockstep_data_sources
   data/internal/resample_taps.cc
   data/loader.cc
   data/tokens/byte_tokenizer.cc
+  data/tokens/king_james_bible.cc
   data/tokens/token_dataset.cc
   data/tokens/token_file.cc
   data/torch_dataset.cc
@@ -478,6 +479,7 @@ set(lockstep_data_headers
   data/image_transform.h
   data/loader.h
   data/tokens/byte_tokenizer.h
+  data/tokens/king_james_bible.h
   data/tokens/token_dataset.h
   data/tokens/token_file.h
   data/tokens/tokenizer.h
