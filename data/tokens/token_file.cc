@@ -1,8 +1,10 @@
 #include "lockstep/data/tokens/token_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <cerrno>
@@ -35,10 +37,11 @@ struct Layout {
   std::optional<int64_t> tokens_in_header = std::nullopt;
 };
 
+// By lseek(), which takes half of fstat()'s time: it is done for each block. Nothing uses the descriptor's own place.
 absl::StatusOr<int64_t> LengthOf(int descriptor) {
-  struct stat status;
-  if (fstat(descriptor, &status) != 0) return absl::ErrnoToStatus(errno, "cannot be read");
-  return status.st_size;
+  const off_t length = lseek(descriptor, 0, SEEK_END);
+  if (length < 0) return absl::ErrnoToStatus(errno, "cannot be read");
+  return length;
 }
 
 // Reads up to `size` bytes: fewer if the file ends.
@@ -86,9 +89,31 @@ absl::StatusOr<int64_t> CountTokens(const Layout& layout, int64_t length) {
   return bytes / layout.token_bytes;
 }
 
+// Widens tokens four at a time, as long as there are four. Returns how many.
+#if defined(__x86_64__)
+template <typename Token>
+__attribute__((target("avx2"))) size_t WidenFours(const char* bytes, size_t count, int64_t* out) {
+  size_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const auto* const from = reinterpret_cast<const __m128i*>(bytes + i * sizeof(Token));
+    const __m256i wide = sizeof(Token) == 2 ? _mm256_cvtepu16_epi64(_mm_loadl_epi64(from))
+                                            : _mm256_cvtepu32_epi64(_mm_loadu_si128(from));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), wide);
+  }
+  return i;
+}
+const bool kHasFours = __builtin_cpu_supports("avx2");
+#else
+template <typename Token>
+size_t WidenFours(const char*, size_t, int64_t*) {
+  return 0;
+}
+constexpr bool kHasFours = false;
+#endif
+
 template <typename Token>
 void Widen(const char* bytes, size_t count, int64_t* out) {
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = kHasFours ? WidenFours<Token>(bytes, count, out) : 0; i < count; ++i) {
     Token token;
     memcpy(&token, bytes + i * sizeof(Token), sizeof(Token));
     out[i] = token;
