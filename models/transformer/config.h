@@ -39,7 +39,7 @@ struct CausalLMConfig {
   // Not gpt2's.
   double rope_theta = 10000;
   // mistral's: a token attends to this many, itself among them. Not set: to all before it.
-  std::optional<int64_t> sliding_window;
+  std::optional<int64_t> sliding_window = std::nullopt;
   // True if the head's weight is the embedding's.
   bool tie_word_embeddings = true;
   // The standard deviation of initial weights.
@@ -49,14 +49,14 @@ struct CausalLMConfig {
   double embd_pdrop = 0;
   double resid_pdrop = 0;
   // gpt2: "gelu_new" or "gelu_pytorch_tanh", which are the same function. The others: "silu". Empty: the family's.
-  std::string activation;
+  std::string activation = {};
   // Biases of the projections of attention and of the feed-forward part. Only llama has a choice: gpt2 has both, qwen2
   // has some of its own, mistral has none.
   bool attention_bias = false;
   bool mlp_bias = false;
   // Of a list in config.json, the first one.
-  std::optional<int64_t> bos_token_id;
-  std::optional<int64_t> eos_token_id;
+  std::optional<int64_t> bos_token_id = std::nullopt;
+  std::optional<int64_t> eos_token_id = std::nullopt;
 
   bool is_gpt2() const { return model_type == "gpt2"; }
   // Values of fields that are 0.

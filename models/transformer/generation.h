@@ -28,7 +28,7 @@ struct SamplingOptions {
   uint64_t seed = 0;
   int64_t max_new_tokens = 100;
   // A token that ends the text. It is the last of the result then.
-  std::optional<int64_t> stop;
+  std::optional<int64_t> stop = std::nullopt;
 };
 
 // InvalidArgument: an option is out of range.

@@ -218,16 +218,16 @@ std::string IndexJson(const std::vector<Shard>& shards) {
 absl::StatusOr<Shard> CheckedTensors(const torch::nn::Module& net, const CausalLMConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(CheckConfig(config));
   const CausalLM expected(config, /*initialize=*/false);
-  const auto wanted = expected->named_parameters();
+  const auto wanted = expected->named_parameters(), found = net.named_parameters();
   Shard tensors;
   Names others;
-  for (const auto& item : net.named_parameters()) {
+  for (const auto& item : found) {
     const at::Tensor* fitting = wanted.find(item.key());
     if (!fitting || fitting->sizes() != item.value().sizes()) others.insert(item.key());
     tensors.emplace_back(item.key(), item.value().detach());
   }
   for (const auto& item : wanted) {
-    if (!net.named_parameters().contains(item.key())) others.insert(item.key());
+    if (!found.contains(item.key())) others.insert(item.key());
   }
   if (others.empty()) return tensors;
   return absl::InvalidArgumentError(

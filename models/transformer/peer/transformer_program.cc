@@ -1,0 +1,95 @@
+// The C++ side of transformer_peer_test.py: transformer_program CASES RESULTS
+//
+// CASES is a list of {"name", "config": a config.json, "steps", "accumulation", "max_norm", "autocast", "fused",
+// "batches": int64 [steps * accumulation, batch, time + 1]}. Makes the model and trains it as transformer_page.py does.
+// Saves {name: {"initial": the parameters, "losses", "norms", "final": the parameters}, ...} to RESULTS.
+
+#include <ATen/ATen.h>
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/value.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/init_ranks.h"
+#include "lockstep/ddp/amp/autocast.h"
+#include "lockstep/ddp/clip_grad_norm.h"
+#include "lockstep/models/transformer/causal_lm.h"
+#include "lockstep/optim/adamw.h"
+
+namespace lockstep::models {
+namespace {
+
+using checkpoint::Value;
+
+Value Parameters(const CausalLM& net) {
+  Value parameters = Value::Dict();
+  for (const auto& item : net->named_parameters()) parameters.Set(item.key(), item.value().detach().clone());
+  return parameters;
+}
+
+// One micro-batch; returns its part of the step's loss.
+double Backward(CausalLM& net, const at::Tensor& batch, int64_t accumulation, bool bfloat16) {
+  const int64_t time = batch.size(1) - 1;
+  at::Tensor loss;
+  {
+    std::optional<ddp::Autocast> autocast;
+    if (bfloat16) autocast.emplace(at::kCPU, at::kBFloat16);
+    const at::Tensor ids = batch.narrow(1, 0, time), targets = batch.narrow(1, 1, time);
+    loss = NextTokenLoss(net(ids), targets.masked_fill(ids.eq(0), -100)) / accumulation;
+  }
+  loss.backward();
+  return loss.item<double>();
+}
+
+absl::StatusOr<Value> Train(comm::ProcessGroup& group, const Value& given) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const CausalLMConfig config, ParseConfig(given.Find("config")->string_value()));
+  at::manual_seed(11);
+  LOCKSTEP_ASSIGN_OR_RETURN(CausalLM net, MakeCausalLM(config));
+  const Value initial = Parameters(net);
+  const int64_t accumulation = given.Find("accumulation")->int_value();
+  const at::Tensor batches = given.Find("batches")->tensor();
+  const double max_norm = given.Find("max_norm")->double_value();
+  optim::AdamW optimizer(net->parameters(),
+                         optim::AdamWOptions(1e-3).weight_decay(0.1).fused(given.Find("fused")->bool_value()));
+  Value losses = Value::List(), norms = Value::List();
+  for (int64_t step = 0; step < batches.size(0) / accumulation; ++step) {
+    optimizer.zero_grad();
+    for (int64_t part = 0; part < accumulation; ++part)
+      losses.Append(Backward(net, batches[step * accumulation + part], accumulation, given.Find("autocast")->bool_value()));
+    LOCKSTEP_ASSIGN_OR_RETURN(const double norm, ddp::ClipGradNorm(group, net->parameters(), max_norm));
+    norms.Append(norm);
+    optimizer.step();
+  }
+  return Value::Dict({{"initial", initial}, {"losses", losses}, {"norms", norms}, {"final", Parameters(net)}});
+}
+
+absl::Status Run(comm::ProcessGroup& group, const std::string& from, const std::string& to) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value cases, checkpoint::Load(from));
+  Value results = Value::Dict();
+  for (const Value& given : cases.items()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const Value result, Train(group, given));
+    results.Set(*given.Find("name"), result);
+  }
+  return checkpoint::Save(to, results);
+}
+
+}  // namespace
+}  // namespace lockstep::models
+
+int main(int argc, char** argv) {
+  using lockstep::comm::ProcessGroup;
+  if (argc != 3) return 2;
+  lockstep::comm::InitOptions options;
+  options.backend = "shm";
+  const absl::Status status = lockstep::comm::testing::InitRanks(
+      options, 1, [&](ProcessGroup& group) { return lockstep::models::Run(group, argv[1], argv[2]); })[0];
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
+}
