@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <mutex>
-#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -24,7 +22,7 @@ namespace {
 using comm::ProcessGroup;
 using Tensors = std::vector<at::Tensor>;
 
-constexpr int kSteps = 3, kVirtualRanks = 4;
+constexpr int kSteps = 2, kVirtualRanks = 3;
 
 CausalLM Make(const CausalLMConfig& config) {
   CausalLM net(config);
@@ -103,7 +101,8 @@ void ExpectSame(const Tensors& found, const Tensors& expected) {
 }
 
 TEST(CausalLMOnRanks, TrainsToTheSameBitsInReplicasAndInShards) {
-  for (const CausalLMConfig& config : testing::TinyConfigs()) {
+  const std::vector<CausalLMConfig> configs = testing::TinyConfigs();
+  for (const CausalLMConfig& config : {configs[0], configs[4]}) {
     const auto replicas = [&](ProcessGroup& group) { return TrainReplicas(group, config); };
     const Tensors expected = OnRanks(1, replicas);
     ASSERT_FALSE(expected.empty());

@@ -1,4 +1,10 @@
-// The C++ side of transformer_peer_test.py: transformer_program CASES RESULTS
+// The C++ side of transformer_peer_test.py and compare_with_transformers.py.
+//
+//   transformer_program FOLDER IDS LOGITS SAVED SHARD_BYTES
+//
+// Loads a folder of transformers, saves the logits for the tokens in IDS (.pt), and the model as a folder.
+//
+//   transformer_program CASES RESULTS
 //
 // CASES is a list of {"name", "config": a config.json, "steps", "accumulation", "max_norm", "autocast", "fused",
 // "batches": int64 [steps * accumulation, batch, time + 1]}. Makes the model and trains it as transformer_page.py does.
@@ -20,6 +26,8 @@
 #include "lockstep/ddp/amp/autocast.h"
 #include "lockstep/ddp/clip_grad_norm.h"
 #include "lockstep/models/transformer/causal_lm.h"
+#include "lockstep/models/transformer/config.h"
+#include "lockstep/models/transformer/pretrained.h"
 #include "lockstep/optim/adamw.h"
 
 namespace lockstep::models {
@@ -54,6 +62,7 @@ absl::StatusOr<Value> Train(comm::ProcessGroup& group, const Value& given) {
   const Value initial = Parameters(net);
   const int64_t accumulation = given.Find("accumulation")->int_value();
   const at::Tensor batches = given.Find("batches")->tensor();
+  const bool bfloat16 = given.Find("autocast")->bool_value();
   const double max_norm = given.Find("max_norm")->double_value();
   optim::AdamW optimizer(net->parameters(),
                          optim::AdamWOptions(1e-3).weight_decay(0.1).fused(given.Find("fused")->bool_value()));
@@ -61,7 +70,7 @@ absl::StatusOr<Value> Train(comm::ProcessGroup& group, const Value& given) {
   for (int64_t step = 0; step < batches.size(0) / accumulation; ++step) {
     optimizer.zero_grad();
     for (int64_t part = 0; part < accumulation; ++part)
-      losses.Append(Backward(net, batches[step * accumulation + part], accumulation, given.Find("autocast")->bool_value()));
+      losses.Append(Backward(net, batches[step * accumulation + part], accumulation, bfloat16));
     LOCKSTEP_ASSIGN_OR_RETURN(const double norm, ddp::ClipGradNorm(group, net->parameters(), max_norm));
     norms.Append(norm);
     optimizer.step();
@@ -69,7 +78,16 @@ absl::StatusOr<Value> Train(comm::ProcessGroup& group, const Value& given) {
   return Value::Dict({{"initial", initial}, {"losses", losses}, {"norms", norms}, {"final", Parameters(net)}});
 }
 
-absl::Status Run(comm::ProcessGroup& group, const std::string& from, const std::string& to) {
+absl::Status Compare(const std::vector<std::string>& arguments) {
+  LOCKSTEP_ASSIGN_OR_RETURN(CausalLM net, LoadPretrained(arguments[0]));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value ids, checkpoint::Load(arguments[1]));
+  const at::NoGradGuard no_grad;
+  net->eval();
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::Save(arguments[2], net(ids.tensor())));
+  return SavePretrained(arguments[3], *net, net->config(), std::stoll(arguments[4]));
+}
+
+absl::Status TrainAll(comm::ProcessGroup& group, const std::string& from, const std::string& to) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value cases, checkpoint::Load(from));
   Value results = Value::Dict();
   for (const Value& given : cases.items()) {
@@ -79,16 +97,22 @@ absl::Status Run(comm::ProcessGroup& group, const std::string& from, const std::
   return checkpoint::Save(to, results);
 }
 
+absl::Status Run(const std::vector<std::string>& arguments) {
+  if (arguments.size() == 5) return Compare(arguments);
+  if (arguments.size() != 2)
+    return absl::InvalidArgumentError("usage: transformer_program CASES RESULTS | FOLDER IDS LOGITS SAVED SHARD_BYTES");
+  comm::InitOptions options;
+  options.backend = "shm";
+  return comm::testing::InitRanks(options, 1, [&](comm::ProcessGroup& group) {
+    return TrainAll(group, arguments[0], arguments[1]);
+  })[0];
+}
+
 }  // namespace
 }  // namespace lockstep::models
 
 int main(int argc, char** argv) {
-  using lockstep::comm::ProcessGroup;
-  if (argc != 3) return 2;
-  lockstep::comm::InitOptions options;
-  options.backend = "shm";
-  const absl::Status status = lockstep::comm::testing::InitRanks(
-      options, 1, [&](ProcessGroup& group) { return lockstep::models::Run(group, argv[1], argv[2]); })[0];
+  const absl::Status status = lockstep::models::Run(std::vector<std::string>(argv + 1, argv + argc));
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return 1;
