@@ -460,6 +460,7 @@ set(lockstep_data_sources
   data/internal/resample_kernels_avx2.cc
   data/internal/resample_taps.cc
   data/loader.cc
+  data/step_loader.cc
   data/tokens/byte_tokenizer.cc
   data/tokens/king_james_bible.cc
   data/tokens/token_dataset.cc
@@ -478,6 +479,7 @@ set(lockstep_data_headers
   data/image_folder.h
   data/image_transform.h
   data/loader.h
+  data/step_loader.h
   data/tokens/byte_tokenizer.h
   data/tokens/king_james_bible.h
   data/tokens/token_dataset.h
@@ -967,6 +969,14 @@ set(lockstep_models_sources
   models/recompute/recompute.cc
   models/registry.cc
   models/resnet.cc
+  models/transformer/causal_lm.cc
+  models/transformer/config.cc
+  models/transformer/generation.cc
+  models/transformer/gpt2.cc
+  models/transformer/internal/decoder.cc
+  models/transformer/kv_cache.cc
+  models/transformer/llama.cc
+  models/transformer/pretrained.cc
 )
 set(lockstep_models_headers
   models/channels_last.h
@@ -974,8 +984,16 @@ set(lockstep_models_headers
   models/recompute/recompute.h
   models/registry.h
   models/resnet.h
+  models/transformer/causal_lm.h
+  models/transformer/config.h
+  models/transformer/generation.h
+  models/transformer/gpt2.h
+  models/transformer/internal/decoder.h
+  models/transformer/kv_cache.h
+  models/transformer/llama.h
+  models/transformer/pretrained.h
 )
-set(lockstep_models_components base base_torch)
+set(lockstep_models_components base base_torch checkpoint)
 set(lockstep_models_third_party absl torch)
 
 # lockstep::models_exported

@@ -16,6 +16,7 @@
 #include "lockstep/data/image_folder.h"
 #include "lockstep/data/image_transform.h"
 #include "lockstep/data/loader.h"
+#include "lockstep/data/step_loader.h"
 #include "lockstep/data/transforms.h"
 
 // torch/types.h declares torch::Dtype. Without it, this one is found.

@@ -18,8 +18,8 @@ CausalLMImpl::CausalLMImpl(CausalLMConfig config, bool initialize) : config_(std
   decoder_ = config_.is_gpt2() ? register_module("transformer", internal::MakeGpt2(config_))
                                : register_module("model", internal::MakeLlama(config_));
   if (!config_.tie_word_embeddings) {
-    lm_head_ = register_module("lm_head", std::make_shared<internal::Weights>(decoder_->embedding().sizes(), 0,
-                                                                              config_.initializer_range));
+    lm_head_ = register_module(
+        "lm_head", std::make_shared<internal::Weights>(decoder_->embedding().sizes(), 0, config_.initializer_range));
   }
   if (!initialize) return;
   for (const auto& module : modules(/*include_self=*/false)) {

@@ -141,13 +141,14 @@ class Fields {
 // Refuses what would make another network of it.
 void RefuseOthers(Fields& fields, const CausalLMConfig& config) {
   fields.Expect("quantization_config", nullptr);
-  for (const char* name : {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention",
-                           "use_sliding_window"})
+  for (const char* name :
+       {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention", "use_sliding_window"})
     fields.Expect(name, false);
   fields.Expect("scale_attn_weights", true);
   fields.Expect("partial_rotary_factor", 1.0);
   if (!config.sliding_window)
-    fields.Expect("layer_types", std::vector<std::string>(std::max<int64_t>(0, config.num_hidden_layers), "full_attention"));
+    fields.Expect("layer_types",
+                  std::vector<std::string>(std::max<int64_t>(0, config.num_hidden_layers), "full_attention"));
 }
 
 void ReadFields(Fields& fields, CausalLMConfig& config) {
@@ -200,8 +201,8 @@ absl::Status CheckSizes(const CausalLMConfig& config) {
            {"intermediate_size", config.intermediate_size, 0},
            {"max_position_embeddings", config.max_position_embeddings, 1},
            {"sliding_window", config.sliding_window.value_or(1), 1}}) {
-    LOCKSTEP_RETURN_IF_ERROR(
-        CheckRange(name, value, value >= least && value < kMost, absl::StrCat("a number from ", least, " to 2^31 - 1")));
+    LOCKSTEP_RETURN_IF_ERROR(CheckRange(name, value, value >= least && value < kMost,
+                                        absl::StrCat("a number from ", least, " to 2^31 - 1")));
   }
   return absl::OkStatus();
 }
@@ -358,13 +359,13 @@ int64_t ParameterCount(const CausalLMConfig& config) {
   const int64_t hidden = config.hidden_size, layers = config.num_hidden_layers;
   const int64_t embedding = config.vocab_size * hidden, norm = (config.is_gpt2() ? 2 : 1) * hidden;
   const int64_t positions = config.is_gpt2() ? config.max_position_embeddings * hidden : 0;
-  return (config.tie_word_embeddings ? 1 : 2) * embedding + positions +
-         layers * (LayerParameters(config) + 2 * norm) + norm;
+  return (config.tie_word_embeddings ? 1 : 2) * embedding + positions + layers * (LayerParameters(config) + 2 * norm) +
+         norm;
 }
 
 double FlopsPerToken(const CausalLMConfig& config, int64_t sequence) {
-  const int64_t unused = (config.is_gpt2() ? config.max_position_embeddings : 0) +
-                         (config.tie_word_embeddings ? 0 : config.vocab_size);
+  const int64_t unused =
+      (config.is_gpt2() ? config.max_position_embeddings : 0) + (config.tie_word_embeddings ? 0 : config.vocab_size);
   const int64_t n = ParameterCount(config) - unused * config.hidden_size;
   const double attention = static_cast<double>(config.num_hidden_layers) * config.num_attention_heads;
   return 6.0 * n + 12.0 * attention * config.head_size() * sequence;

@@ -35,8 +35,8 @@ TEST(CausalLMConfig, HasGpt2sFieldsByTheirNames) {
 
 TEST(CausalLMConfig, ReadsRopeOfBothVersionsOfTransformers) {
   EXPECT_EQ(Parsed(R"({"model_type": "llama", "rope_theta": 500000.0, "rope_scaling": null})").rope_theta, 5e5);
-  EXPECT_EQ(Parsed(R"({"model_type": "llama", "rope_parameters": {"rope_theta": 3, "rope_type": "default"}})").rope_theta,
-            3);
+  EXPECT_EQ(
+      Parsed(R"({"model_type": "llama", "rope_parameters": {"rope_theta": 3, "rope_type": "default"}})").rope_theta, 3);
 }
 
 TEST(CausalLMConfig, DistinguishesNoSlidingWindowFromTheDefault) {
@@ -69,8 +69,7 @@ TEST(CausalLMConfig, NamesTheFieldThatIsWrong) {
       {"[", "DATA_LOSS: not valid JSON"},
       {"[]", "DATA_LOSS: is array, expected an object"},
       {"{}", "DATA_LOSS: field \"model_type\" is missing"},
-      {R"({"model_type": "bert"})",
-       "INVALID_ARGUMENT: model_type is \"bert\", expected gpt2, llama, qwen2 or mistral"},
+      {R"({"model_type": "bert"})", "INVALID_ARGUMENT: model_type is \"bert\", expected gpt2, llama, qwen2 or mistral"},
       {R"({"model_type": "gpt2", "vocab_size": "many"})",
        "DATA_LOSS: vocab_size is string, expected an integer of 64 bits"},
       {R"({"model_type": "gpt2", "n_layer": 0})",
@@ -119,8 +118,8 @@ TEST(CausalLMConfig, NamesTheFileThatIsWrong) {
 
 // The published sizes.
 TEST(CausalLMConfig, CountsParameters) {
-  EXPECT_EQ(ParameterCount(CausalLMConfig()), 124439808);  // GPT-2
-  EXPECT_EQ(ParameterCount(Parsed(R"({"model_type": "llama"})")), 6738415616);  // Llama 2 7B
+  EXPECT_EQ(ParameterCount(CausalLMConfig()), 124439808);                         // GPT-2
+  EXPECT_EQ(ParameterCount(Parsed(R"({"model_type": "llama"})")), 6738415616);    // Llama 2 7B
   EXPECT_EQ(ParameterCount(Parsed(R"({"model_type": "mistral"})")), 7241732096);  // Mistral 7B v0.1
   EXPECT_EQ(ParameterCount(Parsed(R"({"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864,
       "num_attention_heads": 14, "num_key_value_heads": 2, "num_hidden_layers": 24, "tie_word_embeddings": true})")),

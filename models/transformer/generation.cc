@@ -47,8 +47,8 @@ absl::Status CheckPrompt(const std::vector<int64_t>& prompt, int64_t vocab_size)
   if (prompt.empty()) return absl::InvalidArgumentError("the prompt is empty, expected at least one token");
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i] >= 0 && prompt[i] < vocab_size) continue;
-    return absl::InvalidArgumentError(absl::StrCat("token ", i, " of the prompt is ", prompt[i],
-                                                   ", expected 0 to vocab_size - 1, ", vocab_size - 1));
+    return absl::InvalidArgumentError(
+        absl::StrCat("token ", i, " of the prompt is ", prompt[i], ", expected 0 to vocab_size - 1, ", vocab_size - 1));
   }
   return absl::OkStatus();
 }

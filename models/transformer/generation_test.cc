@@ -63,7 +63,8 @@ TEST(Generate, TakesAPromptThatIsLongerThanTheContext) {
   CausalLM net = Make(testing::TinyConfigs()[0]);
   Text prompt(100, 7);
   prompt.back() = 2;
-  EXPECT_EQ(Generated(net, prompt, Options(0, 5)), Generated(net, Text(prompt.end() - 12, prompt.end()), Options(0, 5)));
+  EXPECT_EQ(Generated(net, prompt, Options(0, 5)),
+            Generated(net, Text(prompt.end() - 12, prompt.end()), Options(0, 5)));
 }
 
 TEST(Generate, DependsOnItsSeedAndNotOnTheDefaultGenerator) {
@@ -123,7 +124,8 @@ std::map<int64_t, double> Frequencies(const std::vector<double>& probabilities, 
   constexpr int kDraws = 4000;
   at::Generator random = at::detail::createCPUGenerator(1);
   std::map<int64_t, double> frequencies;
-  for (int i = 0; i < kDraws; ++i) frequencies[SampleToken(at::tensor(probabilities).log(), options, random)] += 1.0 / kDraws;
+  for (int i = 0; i < kDraws; ++i)
+    frequencies[SampleToken(at::tensor(probabilities).log(), options, random)] += 1.0 / kDraws;
   return frequencies;
 }
 

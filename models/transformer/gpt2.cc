@@ -41,8 +41,8 @@ class Gpt2Attention : public torch::nn::Module {
  public:
   explicit Gpt2Attention(const CausalLMConfig& config)
       : config_(config),
-        c_attn_(register_module("c_attn",
-                                Conv1D(config.hidden_size, 3 * config.hidden_size, config.initializer_range))),
+        c_attn_(
+            register_module("c_attn", Conv1D(config.hidden_size, 3 * config.hidden_size, config.initializer_range))),
         c_proj_(register_module("c_proj", Conv1D(config.hidden_size, config.hidden_size, ResidualStd(config)))) {}
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& mask, KVCache::Layer* cache) {
@@ -103,8 +103,8 @@ class Gpt2 : public Decoder {
     const int64_t hidden = config.hidden_size;
     const double std = config.initializer_range;
     wte_ = register_module("wte", std::make_shared<Weights>(at::IntArrayRef{config.vocab_size, hidden}, 0, std));
-    wpe_ = register_module(
-        "wpe", std::make_shared<Weights>(at::IntArrayRef{config.max_position_embeddings, hidden}, 0, std));
+    wpe_ = register_module("wpe",
+                           std::make_shared<Weights>(at::IntArrayRef{config.max_position_embeddings, hidden}, 0, std));
     const auto h = register_module("h", std::make_shared<torch::nn::Module>());
     for (int64_t i = 0; i < config.num_hidden_layers; ++i)
       layers_.push_back(h->register_module(std::to_string(i), std::make_shared<Gpt2Layer>(config)));

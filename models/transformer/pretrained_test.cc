@@ -75,8 +75,9 @@ TEST(Pretrained, SurvivesShardsAndReplacesThem) {
   const CausalLM net = Make(testing::TinyConfigs()[1]);
   ASSERT_TRUE(SavePretrained(folder.path(), *net, net->config()).ok());
   ASSERT_TRUE(SavePretrained(folder.path(), *net, net->config(), 30000).ok());
-  EXPECT_EQ(folder.Names(), Names({"config.json", "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
-                                   "model-00003-of-00003.safetensors", "model.safetensors.index.json"}));
+  EXPECT_EQ(folder.Names(),
+            Names({"config.json", "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                   "model-00003-of-00003.safetensors", "model.safetensors.index.json"}));
   ExpectSame(Loaded(folder), net);
   // Tensors that are larger have a file of their own.
   ASSERT_TRUE(SavePretrained(folder.path(), *net, net->config(), 1).ok());
@@ -130,8 +131,9 @@ TEST(Pretrained, NamesWhatDoesNotFit) {
   Rewrite(folder, [](const std::string& name, const at::Tensor& tensor, Value& to) {
     to.Set(name == "transformer.wpe.weight" ? "wqe.weight" : name, tensor);
   });
-  EXPECT_EQ(Error(folder), "INVALID_ARGUMENT: model.safetensors: missing: \"transformer.wpe.weight\"; unexpected: "
-                           "\"transformer.wqe.weight\"");
+  EXPECT_EQ(Error(folder),
+            "INVALID_ARGUMENT: model.safetensors: missing: \"transformer.wpe.weight\"; unexpected: "
+            "\"transformer.wqe.weight\"");
   Rewrite(folder, [](const std::string& name, const at::Tensor& tensor, Value& to) {
     to.Set(name == "wqe.weight" ? "wpe.weight" : name, name == "wqe.weight" ? tensor.clone().narrow(0, 0, 9) : tensor);
   });
@@ -148,8 +150,9 @@ TEST(Pretrained, RefusesAHeadThatIsNotTied) {
     to.Set(name, tensor);
     if (name == "transformer.wte.weight") to.Set("lm_head.weight", tensor + 1);
   });
-  EXPECT_EQ(Error(folder), "INVALID_ARGUMENT: model.safetensors: \"lm_head.weight\" differs from the embedding, but "
-                           "tie_word_embeddings is true");
+  EXPECT_EQ(Error(folder),
+            "INVALID_ARGUMENT: model.safetensors: \"lm_head.weight\" differs from the embedding, but "
+            "tie_word_embeddings is true");
 }
 
 TEST(Pretrained, NamesWhatIsWrongInAnIndex) {

@@ -15,6 +15,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
 import figures
 import plot
 import scaling
+import transformer_memory
 
 HEADERS_PAGE = "docs/headers.md"
 PERFORMANCE_PAGE = "docs/performance.md"
@@ -119,6 +120,7 @@ def wanted(root, files):
     }
     plots = plot.of_page((root / PERFORMANCE_PAGE).read_text()) if (root / PERFORMANCE_PAGE).is_file() else {}
     model = scaling.of_root(root) if (root / scaling.PAGE).is_file() else {}
+    memory = transformer_memory.of_root(root) if (root / transformer_memory.PAGE).is_file() else {}
     runs = {
         drawn: terminal.picture((root / text).read_text())
         for drawn, text in terminal.PICTURES.items()
@@ -133,6 +135,7 @@ def wanted(root, files):
         **runs,
         **sources,
         **model,
+        **memory,
         **{f"docs/{plot.FOLDER}/{name}.svg": text for name, text in plots.items()},
         HEADERS_PAGE: headers_page(of_libraries),
         plan.PICTURE: plan.picture(build_files, (root / plan.PAGE).read_text()),

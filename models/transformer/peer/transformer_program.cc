@@ -103,9 +103,8 @@ absl::Status Run(const std::vector<std::string>& arguments) {
     return absl::InvalidArgumentError("usage: transformer_program CASES RESULTS | FOLDER IDS LOGITS SAVED SHARD_BYTES");
   comm::InitOptions options;
   options.backend = "shm";
-  return comm::testing::InitRanks(options, 1, [&](comm::ProcessGroup& group) {
-    return TrainAll(group, arguments[0], arguments[1]);
-  })[0];
+  return comm::testing::InitRanks(
+      options, 1, [&](comm::ProcessGroup& group) { return TrainAll(group, arguments[0], arguments[1]); })[0];
 }
 
 }  // namespace
