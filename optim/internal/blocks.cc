@@ -42,9 +42,11 @@ class BlockRunner {
     for (size_t k = 0; k < count; ++k) {
       const Instruction& i = program.instructions()[k];
       for (size_t r = 0; r < tensors_; ++r) Prefetch(data_[r] + n, k, count);
-      const Op op = i.op == Op::kSqrt ? Op::kClone : i.op;
-      KernelFor<T>(op, instructions_)(data_[i.to], data_[i.a], data_[i.b], data_[i.c], static_cast<T>(i.scalar), n);
-      if (i.op == Op::kSqrt) Root(data_[i.to], n);
+      if (i.op == Op::kSqrt) {
+        Root(data_[i.a], data_[i.to], n);
+      } else {
+        KernelFor<T>(i.op, instructions_)(data_[i.to], data_[i.a], data_[i.b], data_[i.c], static_cast<T>(i.scalar), n);
+      }
     }
     for (size_t i = 0; i < tensors_; ++i) data_[i] += n;
   }
