@@ -11,8 +11,9 @@
 
 namespace lockstep::optim::internal {
 
-// The number of elements of a block. With 4 or 8 KiB for each tensor, a block fits into the first-level cache.
-inline constexpr int64_t kBlock = 1024;
+// The number of elements of a block. With 1 or 2 KiB for each tensor, a block and the next one, which is fetched
+// meanwhile, fit into a first-level cache of 32 KiB.
+inline constexpr int64_t kBlock = 256;
 
 // Returns true if RunBlocks() can run the task: its tensors are dense CPU tensors of float or double, with the same
 // shape and strides.
