@@ -14,6 +14,13 @@ namespace {
 // Elements that are worth a thread, as in ATen.
 constexpr int64_t kGrain = 32768;
 
+// Returns true if an instruction reads or writes the register.
+bool IsOperand(const Program& program, int64_t index) {
+  return std::any_of(program.instructions().begin(), program.instructions().end(), [&](const Instruction& i) {
+    return i.to == index || i.a == index || i.b == index || i.c == index;
+  });
+}
+
 // Runs programs on a thread, with memory for their temporary tensors.
 template <typename T>
 class BlockRunner {
@@ -28,42 +35,41 @@ class BlockRunner {
 
  private:
   void Prepare(const Task& task, int64_t begin) {
-    const size_t temporaries = task.program.registers() - task.registers.size();
+    const size_t tensors = task.registers.size(), temporaries = task.program.registers() - tensors;
     if (temporaries_.size() < temporaries * kBlock) temporaries_.resize(temporaries * kBlock);
-    tensors_ = task.registers.size();
-    data_.clear();
-    for (const at::Tensor& tensor : task.registers)
-      data_.push_back(tensor.defined() ? static_cast<T*>(tensor.data_ptr()) + begin : nullptr);
-    for (size_t i = 0; i < temporaries; ++i) data_.push_back(temporaries_.data() + i * kBlock);
+    data_.assign(task.program.registers(), nullptr);
+    operands_.clear();
+    for (size_t i = 0; i < tensors; ++i) {
+      if (!IsOperand(task.program, static_cast<int64_t>(i))) continue;
+      operands_.push_back(i);
+      data_[i] = static_cast<T*>(task.registers[i].data_ptr()) + begin;
+    }
+    for (size_t i = 0; i < temporaries; ++i) data_[tensors + i] = temporaries_.data() + i * kBlock;
   }
 
   void RunBlock(const Program& program, int64_t n) {
     const size_t count = program.instructions().size();
     for (size_t k = 0; k < count; ++k) {
       const Instruction& i = program.instructions()[k];
-      for (size_t r = 0; r < tensors_; ++r) Prefetch(data_[r] + n, k, count);
+      for (size_t o = k; o < operands_.size(); o += count) Prefetch(data_[operands_[o]] + n);
       if (i.op == Op::kSqrt) {
         Root(data_[i.a], data_[i.to], n);
       } else {
         KernelFor<T>(i.op, instructions_)(data_[i.to], data_[i.a], data_[i.b], data_[i.c], static_cast<T>(i.scalar), n);
       }
     }
-    for (size_t i = 0; i < tensors_; ++i) data_[i] += n;
+    for (const size_t operand : operands_) data_[operand] += n;
   }
 
-  // Fetches a part of the next block, while the processor computes.
-  static void Prefetch(const T* block, size_t part, size_t parts) {
-    if (!block) return;
-    const char* bytes = reinterpret_cast<const char*>(block);
-    const size_t size = kBlock * sizeof(T);
-    for (size_t at = size * part / parts & ~size_t{63}; at < size * (part + 1) / parts; at += 64)
-      __builtin_prefetch(bytes + at, 1, 2);
+  // Fetches the next block of a tensor, while the processor computes.
+  static void Prefetch(const T* block) {
+    for (int64_t i = 0; i < kBlock; i += 64 / sizeof(T)) __builtin_prefetch(block + i, 1, 2);
   }
 
   const Instructions instructions_;
   std::vector<T> temporaries_;
-  size_t tensors_ = 0;
-  std::vector<T*> data_;  // by register
+  std::vector<T*> data_;          // by register
+  std::vector<size_t> operands_;  // registers of the task's tensors that the program reads or writes
 };
 
 // A cloned tensor of the state is the only one that may be undefined.
@@ -79,12 +85,6 @@ void BumpVersions(const Task& task) {
   for (const Instruction& i : task.program.instructions()) {
     if (i.to < task.registers.size()) task.registers[i.to].unsafeGetTensorImpl()->bump_version();
   }
-}
-
-bool IsOperand(const Program& program, int64_t index) {
-  return std::any_of(program.instructions().begin(), program.instructions().end(), [&](const Instruction& i) {
-    return i.to == index || i.a == index || i.b == index || i.c == index;
-  });
 }
 
 // Runs what lies between `begin` and `end` when all tensors stand one after another. `ends` has their ends.
