@@ -38,6 +38,7 @@ set(lockstep_all_components
   models
   models_exported
   models_scripted
+  models_transformer
 )
 
 # lockstep::base
@@ -969,14 +970,6 @@ set(lockstep_models_sources
   models/recompute/recompute.cc
   models/registry.cc
   models/resnet.cc
-  models/transformer/causal_lm.cc
-  models/transformer/config.cc
-  models/transformer/generation.cc
-  models/transformer/gpt2.cc
-  models/transformer/internal/decoder.cc
-  models/transformer/kv_cache.cc
-  models/transformer/llama.cc
-  models/transformer/pretrained.cc
 )
 set(lockstep_models_headers
   models/channels_last.h
@@ -984,16 +977,8 @@ set(lockstep_models_headers
   models/recompute/recompute.h
   models/registry.h
   models/resnet.h
-  models/transformer/causal_lm.h
-  models/transformer/config.h
-  models/transformer/generation.h
-  models/transformer/gpt2.h
-  models/transformer/internal/decoder.h
-  models/transformer/kv_cache.h
-  models/transformer/llama.h
-  models/transformer/pretrained.h
 )
-set(lockstep_models_components base base_torch checkpoint)
+set(lockstep_models_components base base_torch)
 set(lockstep_models_third_party absl torch)
 
 # lockstep::models_exported
@@ -1023,6 +1008,28 @@ set(lockstep_models_scripted_sources models/scripted/file.cc models/scripted/scr
 set(lockstep_models_scripted_headers models/scripted/file.h models/scripted/script_module.h)
 set(lockstep_models_scripted_components base base_torch checkpoint)
 set(lockstep_models_scripted_third_party absl torch zlib)
+
+# lockstep::models_transformer
+set(lockstep_models_transformer_sources
+  models/transformer/causal_lm.cc
+  models/transformer/config.cc
+  models/transformer/generation.cc
+  models/transformer/internal/decoder.cc
+  models/transformer/internal/gpt2.cc
+  models/transformer/internal/llama.cc
+  models/transformer/key_value_cache.cc
+  models/transformer/pretrained.cc
+)
+set(lockstep_models_transformer_headers
+  models/transformer/causal_lm.h
+  models/transformer/config.h
+  models/transformer/generation.h
+  models/transformer/internal/decoder.h
+  models/transformer/key_value_cache.h
+  models/transformer/pretrained.h
+)
+set(lockstep_models_transformer_components base base_torch checkpoint models)
+set(lockstep_models_transformer_third_party absl nlohmann_json torch)
 
 set(lockstep_all_tests
   comm_environment_environment_test

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "lockstep/base/torch_status.h"
-#include "lockstep/models/transformer/gpt2.h"
-#include "lockstep/models/transformer/llama.h"
+#include "lockstep/models/transformer/internal/gpt2.h"
+#include "lockstep/models/transformer/internal/llama.h"
 
 namespace lockstep::models {
 

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "lockstep/models/transformer/config.h"
 #include "lockstep/models/transformer/internal/decoder.h"
-#include "lockstep/models/transformer/kv_cache.h"
+#include "lockstep/models/transformer/key_value_cache.h"
 
 namespace lockstep::models {
 
@@ -24,8 +24,8 @@ namespace lockstep::models {
 //   models::NextTokenLoss(ddp(batch.data), batch.target).backward();    // of a data::TokenDataset
 //
 // Parameters have the names, shapes and order of transformers' named_parameters(): transformer.h.0.attn.c_attn.weight,
-// which is [in, out], or model.layers.0.self_attn.q_proj.weight, and so on. A tied head has no parameter of its own: the
-// model has no lm_head.weight then.
+// which is [in, out], or model.layers.0.self_attn.q_proj.weight, and so on. With a tied head
+// the model has no lm_head.weight.
 //
 // The operators are the ones that a page of Python calls: linear or addmm, layer_norm or rms_norm, and
 // scaled_dot_product_attention, each of which PyTorch has a fused form of. Losses and parameters of training are then

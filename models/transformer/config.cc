@@ -68,7 +68,7 @@ absl::StatusOr<Family> FamilyOf(const std::string& model_type) {
       absl::StrCat("model_type is \"", model_type, "\", expected gpt2, llama, qwen2 or mistral"));
 }
 
-// What a field is called in a family's config.json.
+// The names of fields in a family's config.json.
 struct Names {
   explicit Names(bool gpt2)
       : hidden_size(gpt2 ? "n_embd" : "hidden_size"),

@@ -48,13 +48,13 @@ struct CausalLMConfig {
   double attention_dropout = 0;
   double embd_pdrop = 0;
   double resid_pdrop = 0;
-  // gpt2: "gelu_new" or "gelu_pytorch_tanh", which are the same function. The others: "silu". Empty: the family's.
+  // "gelu_new" or "gelu_pytorch_tanh" for gpt2, which are the same function. "silu" for the others. Empty: the family's.
   std::string activation = {};
-  // Biases of the projections of attention and of the feed-forward part. Only llama has a choice: gpt2 has both, qwen2
-  // has some of its own, mistral has none.
+  // True if the projections of attention, or of the feed-forward part, have biases. Only llama has a choice: gpt2 has
+  // both, qwen2 has biases of q, k and v, and mistral has none.
   bool attention_bias = false;
   bool mlp_bias = false;
-  // Of a list in config.json, the first one.
+  // If config.json has a list, its first one.
   std::optional<int64_t> bos_token_id = std::nullopt;
   std::optional<int64_t> eos_token_id = std::nullopt;
 

@@ -22,8 +22,8 @@ struct SamplingOptions {
   double temperature = 1;
   // Only this many of the most probable tokens are drawn, and those as probable as the last of them. 0: all.
   int64_t top_k = 0;
-  // Of the rest, only the most probable tokens whose probabilities together reach this (nucleus sampling, Holtzman et
-  // al., arXiv:1904.09751). At least one. 1: all.
+  // The most probable of the rest whose probabilities together reach this are drawn (nucleus sampling, Holtzman et al.,
+  // arXiv:1904.09751). At least one is. 1: all.
   double top_p = 1;
   uint64_t seed = 0;
   int64_t max_new_tokens = 100;
@@ -42,8 +42,8 @@ int64_t SampleToken(const at::Tensor& logits, const SamplingOptions& options, at
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto tokens, models::Generate(net, prompt, {.temperature = 0.8, .top_k = 50}));
 //
 // Keys and values of earlier tokens are kept (KVCache). When the text has max_position_embeddings tokens, the last half
-// of them becomes the context, and is computed anew. Random numbers come from a generator of its own, so a seed gives
-// the same text on the same machine, and the default generators do not change. The model is in eval mode meanwhile, and
+// of them becomes the context, and is computed anew. Random numbers come from a new generator, so a seed gives the same text
+// on the same machine, and the default generators do not change. The model is in eval mode meanwhile, and
 // then in the mode that it was in. Blocks. Of ranks, each may call it by itself.
 //
 // InvalidArgument: an option is out of range, or the prompt is empty or has a token that is not in the vocabulary. Other

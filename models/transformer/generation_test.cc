@@ -121,7 +121,7 @@ TEST(Generate, NamesWhatIsOutOfRange) {
 
 // Frequencies of tokens with the given probabilities.
 std::map<int64_t, double> Frequencies(const std::vector<double>& probabilities, const SamplingOptions& options) {
-  constexpr int kDraws = 4000;
+  constexpr int kDraws = 2000;
   at::Generator random = at::detail::createCPUGenerator(1);
   std::map<int64_t, double> frequencies;
   for (int i = 0; i < kDraws; ++i)
@@ -133,11 +133,11 @@ TEST(SampleToken, DrawsByTheProbabilitiesThatAreKept) {
   const std::vector<double> probabilities = {0.15, 0.5, 0.05, 0.3};
   SamplingOptions options;
   auto found = Frequencies(probabilities, options);
-  for (int64_t i = 0; i < 4; ++i) EXPECT_NEAR(found[i], probabilities[i], 0.03);
+  for (int64_t i = 0; i < 4; ++i) EXPECT_NEAR(found[i], probabilities[i], 0.04);
   options.top_k = 2;
   found = Frequencies(probabilities, options);
   EXPECT_EQ(found.size(), 2);
-  EXPECT_NEAR(found[1], 0.5 / 0.8, 0.03);
+  EXPECT_NEAR(found[1], 0.5 / 0.8, 0.04);
   options = SamplingOptions();
   options.top_p = 0.79;  // 0.5 + 0.3 reach it
   EXPECT_EQ(Frequencies(probabilities, options).size(), 2);
@@ -147,7 +147,7 @@ TEST(SampleToken, DrawsByTheProbabilitiesThatAreKept) {
   EXPECT_EQ(Frequencies(probabilities, options).size(), 1);
   options = SamplingOptions();
   options.temperature = 0.5;  // squares them
-  EXPECT_NEAR(Frequencies(probabilities, options)[1], 0.25 / 0.365, 0.03);
+  EXPECT_NEAR(Frequencies(probabilities, options)[1], 0.25 / 0.365, 0.04);
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ class Loader {
   at::Tensor tied_head_;
 };
 
-// What a file has, in the order of the parameters.
+// A file's tensors, in the order of the parameters.
 using Shard = std::vector<std::pair<std::string, at::Tensor>>;
 
 // The division of huggingface_hub's split_torch_state_dict_into_shards: a tensor that is too large gets a file of its

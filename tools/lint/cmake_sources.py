@@ -73,6 +73,7 @@ COMPONENTS = {
     "models": ["//models/..."],
     "models_exported": ["//models/exported/..."],
     "models_scripted": ["//models/scripted/..."],
+    "models_transformer": ["//models/transformer/..."],
 }
 _LEFT_OUT = (
     "//examples/",

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "lockstep/models/transformer/config.h"
-#include "lockstep/models/transformer/kv_cache.h"
+#include "lockstep/models/transformer/key_value_cache.h"
 
 namespace lockstep::models::internal {
 
@@ -43,7 +43,7 @@ at::Tensor Attention(const at::Tensor& q, at::Tensor k, at::Tensor v, const at::
 // Undefined if that needs no mask: they attend to all before them, and one of the two numbers is 0 or 1.
 at::Tensor CausalMask(int64_t time, int64_t past, std::optional<int64_t> window, at::Device device);
 
-// What a layer takes besides its input. Llama's has all three, and GPT-2's the mask.
+// A layer's arguments besides its input. Llama's has all three, and GPT-2's the mask.
 struct Positions {
   at::Tensor mask, cos, sin;
 };

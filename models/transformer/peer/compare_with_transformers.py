@@ -5,8 +5,9 @@
 
 For each family and each seed: a model with random sizes and weights is saved by transformers, loaded by C++, and saved
 by C++, in one file or in several. Prints the largest difference of the logits divided by the largest logit, in eager
-attention, and compares the two folders' files. transformers then loads the one from C++ and must give the same logits.
-Ends with 1 if a difference is larger than 1e-5, or if bytes differ. Needs torch 2.11, transformers and safetensors.
+attention, and how many models have equal logits with transformers' "sdpa". Compares the two folders' files. transformers
+then loads the one from C++ and must give the same logits. Ends with 1 if a difference is larger than 1e-5, or if bytes
+differ. Needs torch 2.11, transformers and safetensors.
 """
 
 import pathlib
@@ -71,7 +72,7 @@ def weights(folder):
 
 
 def compare(program, config, draw, folder):
-    """Returns the relative difference, and names what differs in the files or None."""
+    """Returns the relative difference, whether sdpa's logits are equal, and what differs in the files or None."""
     net, ids = disturbed(config), torch.randint(config.vocab_size, (3, 20))
     shard_bytes = draw.choice([10**9, 20000, 3000])
     ours, theirs = folder / "ours", folder / "theirs"
@@ -83,26 +84,33 @@ def compare(program, config, draw, folder):
         expected, found = net(ids).logits, torch.load(folder / "logits.pt", weights_only=True)
         again = transformers.AutoModelForCausalLM.from_pretrained(ours, attn_implementation="eager").eval()
         problem = None if torch.equal(again(ids).logits, expected) else "logits of the model that C++ saved differ"
+        again.set_attn_implementation("sdpa")
+        equal = torch.equal(again(ids).logits, found)
     before, after = weights(theirs), weights(ours)
     different = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return ((found - expected).abs().max() / expected.abs().max()).item(), different or problem
+    return ((found - expected).abs().max() / expected.abs().max()).item(), equal, different or problem
 
 
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
     worst, problems = {}, []
     for name, make in CONFIGS.items():
+        equal = 0
         for seed in range(SEEDS):
             torch.manual_seed(seed)
             draw = random.Random(seed)
             with tempfile.TemporaryDirectory() as folder:
-                difference, problem = compare(sys.argv[1], make(draw), draw, pathlib.Path(folder))
+                difference, same, problem = compare(sys.argv[1], make(draw), draw, pathlib.Path(folder))
             worst[name] = max(worst.get(name, 0), difference)
+            equal += same
             if problem:
                 problems.append(f"{name}, seed {seed}: {problem}")
-        print(f"{name}: {SEEDS} models, largest difference / largest logit {worst[name]:.2g}", flush=True)
+        print(
+            f"{name}: {SEEDS} models, largest difference / largest logit {worst[name]:.2g}; {equal} equal", flush=True
+        )
     print("\n".join(problems) or "all files have the same bytes")
     sys.exit(bool(problems) or max(worst.values()) > ALLOWED)
 

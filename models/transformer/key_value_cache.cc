@@ -1,4 +1,4 @@
-#include "lockstep/models/transformer/kv_cache.h"
+#include "lockstep/models/transformer/key_value_cache.h"
 
 #include <ATen/ops/empty.h>
 

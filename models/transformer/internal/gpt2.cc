@@ -1,4 +1,4 @@
-#include "lockstep/models/transformer/gpt2.h"
+#include "lockstep/models/transformer/internal/gpt2.h"
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/arange.h>
@@ -23,7 +23,7 @@ WeightsPtr Conv1D(int64_t in, int64_t out, double std) {
   return std::make_shared<Weights>(at::IntArrayRef{in, out}, out, std);
 }
 
-// Of projections whose results are added to the residual stream.
+// The deviation for projections whose results are added to the residual stream.
 double ResidualStd(const CausalLMConfig& config) {
   return config.initializer_range / std::sqrt(2.0 * config.num_hidden_layers);
 }

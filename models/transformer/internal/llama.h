@@ -1,7 +1,7 @@
 // Llama (Touvron et al., arXiv:2302.13971), Qwen2 and Mistral without their heads.
 
-#ifndef LOCKSTEP_MODELS_TRANSFORMER_LLAMA_H_
-#define LOCKSTEP_MODELS_TRANSFORMER_LLAMA_H_
+#ifndef LOCKSTEP_MODELS_TRANSFORMER_INTERNAL_LLAMA_H_
+#define LOCKSTEP_MODELS_TRANSFORMER_INTERNAL_LLAMA_H_
 
 #include <memory>
 
@@ -17,4 +17,4 @@ std::shared_ptr<Decoder> MakeLlama(const CausalLMConfig& config);
 
 }  // namespace lockstep::models::internal
 
-#endif  // LOCKSTEP_MODELS_TRANSFORMER_LLAMA_H_
+#endif  // LOCKSTEP_MODELS_TRANSFORMER_INTERNAL_LLAMA_H_

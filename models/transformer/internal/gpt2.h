@@ -1,7 +1,7 @@
 // GPT-2 (Radford et al., Language Models are Unsupervised Multitask Learners, 2019) without its head.
 
-#ifndef LOCKSTEP_MODELS_TRANSFORMER_GPT2_H_
-#define LOCKSTEP_MODELS_TRANSFORMER_GPT2_H_
+#ifndef LOCKSTEP_MODELS_TRANSFORMER_INTERNAL_GPT2_H_
+#define LOCKSTEP_MODELS_TRANSFORMER_INTERNAL_GPT2_H_
 
 #include <memory>
 
@@ -16,4 +16,4 @@ std::shared_ptr<Decoder> MakeGpt2(const CausalLMConfig& config);
 
 }  // namespace lockstep::models::internal
 
-#endif  // LOCKSTEP_MODELS_TRANSFORMER_GPT2_H_
+#endif  // LOCKSTEP_MODELS_TRANSFORMER_INTERNAL_GPT2_H_

@@ -1,4 +1,4 @@
-#include "lockstep/models/transformer/llama.h"
+#include "lockstep/models/transformer/internal/llama.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>

@@ -1,7 +1,7 @@
 // The keys and values of the tokens that a model has seen, for generation.
 
-#ifndef LOCKSTEP_MODELS_TRANSFORMER_KV_CACHE_H_
-#define LOCKSTEP_MODELS_TRANSFORMER_KV_CACHE_H_
+#ifndef LOCKSTEP_MODELS_TRANSFORMER_KEY_VALUE_CACHE_H_
+#define LOCKSTEP_MODELS_TRANSFORMER_KEY_VALUE_CACHE_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -16,7 +16,7 @@ namespace lockstep::models {
 struct KVCache {
   class Layer {
    public:
-    // Adds [batch, kv heads, time, head size] behind those that are there. Returns the keys and the values of all
+    // Adds [batch, kv heads, time, head size] behind the ones that are there. Returns the keys and the values of all
     // tokens, as views that are valid until the next call. Requires: no gradients.
     std::pair<at::Tensor, at::Tensor> Append(const at::Tensor& keys, const at::Tensor& values);
 
@@ -35,4 +35,4 @@ struct KVCache {
 
 }  // namespace lockstep::models
 
-#endif  // LOCKSTEP_MODELS_TRANSFORMER_KV_CACHE_H_
+#endif  // LOCKSTEP_MODELS_TRANSFORMER_KEY_VALUE_CACHE_H_
