@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/output_file.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/safetensors/model.h"
 #include "lockstep/comm/process_group.h"
@@ -149,7 +150,15 @@ void MakeAbsolute(std::string& path) {
 absl::Status Run() {
   for (std::string* path : {&FLAGS_program, &FLAGS_data, &FLAGS_out, &FLAGS_weights, &FLAGS_losses})
     MakeAbsolute(*path);
-  if (FLAGS_program.empty()) FLAGS_program = "examples/exported/net.pt2";
+  if (FLAGS_program.empty()) {
+    FLAGS_program = "examples/exported/net.pt2";
+  } else if (FLAGS_data.empty()) {
+    return FlagError("data", "", "a file, since --program is given");
+  }
+  for (const auto& [flag, path] :
+       {std::pair("--out", FLAGS_out), {"--weights", FLAGS_weights}, {"--losses", FLAGS_losses}}) {
+    if (!path.empty()) LOCKSTEP_RETURN_IF_ERROR(CheckOutputFile(absl::StrCat(flag, "=", path), path));
+  }
   LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"lr", FLAGS_lr, 0}}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("optimizer", FLAGS_optimizer, {"sgd", "adamw"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("loss", FLAGS_loss, {"cross_entropy", "mse", "output"}));

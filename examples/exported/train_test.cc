@@ -113,12 +113,18 @@ TEST(Exported, BadFlagsAreNamed) {
 }
 
 TEST(Exported, BadFilesAreNamed) {
-  testing::ExpectError(TrainCommand({"--program=/no/such.pt2"}), "/no/such.pt2: open: No such file or directory");
   const std::string data = DataFile(at::zeros(11));
+  testing::ExpectError(TrainCommand({"--program=/no/such.pt2"}), "--data=: expected a file, since --program is given");
+  testing::ExpectError(TrainCommand({"--program=/no/such.pt2", "--data=" + DataFile(at::arange(12).remainder(10))}),
+                       "/no/such.pt2: open: No such file or directory");
+  testing::ExpectError(TrainCommand({"--data=/no/data.pt"}), "/no/data.pt: open: No such file or directory");
+  testing::ExpectError(TrainCommand({"--out=/no/such/out.pt2"}),
+                       "--out=/no/such/out.pt2: no file can be created there");
   testing::ExpectError(TrainCommand({"--data=" + data}),
                        data + ": expected tensors with equally many rows, found the shapes [12, 1, 28, 28] and [11]");
   testing::ExpectError(TrainCommand({"--data=" + DataFile("none")}), "[\"targets\"]: expected Tensor, found str");
-  ExpectLateError({"--losses=/no/such/losses.json", "--steps=1"}, "/no/such/losses.json: cannot be written\n");
+  testing::ExpectError(TrainCommand({"--losses=/no/such/losses.json"}),
+                       "--losses=/no/such/losses.json: no file can be");
 }
 
 TEST(Exported, ALossThatIsNoNumberIsNamed) {

@@ -38,13 +38,13 @@ absl::StatusOr<models::CausalLMConfig> ConfigOf(const std::string& folder, const
 
 absl::StatusOr<CausalLM> ModelOf(const std::string& folder, const models::CausalLMConfig& config) {
   for (const char* weights : {"model.safetensors", "model.safetensors.index.json"}) {
-    if (!folder.empty() && fs::exists(fs::path(folder) / weights)) return models::LoadPretrained(folder);
+    if (!folder.empty() && fs::exists(fs::path(folder) / weights)) return models::LoadPretrained(folder, at::kFloat);
   }
   return models::MakeCausalLM(config);
 }
 
 absl::StatusOr<CausalLM> TrainedModel(const std::string& path) {
-  if (!absl::EndsWith(path, ".pt")) return models::LoadPretrained(path);
+  if (!absl::EndsWith(path, ".pt")) return models::LoadPretrained(path, at::kFloat);
   LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Value saved, checkpoint::Load(path));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string json, checkpoint::GetString(saved, "config"));
   LOCKSTEP_ASSIGN_OR_RETURN(const models::CausalLMConfig config, models::ParseConfig(json));

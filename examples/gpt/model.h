@@ -20,7 +20,7 @@ namespace lockstep::examples {
 absl::StatusOr<models::CausalLMConfig> ConfigOf(const std::string& folder, const data::Tokenizer& tokenizer,
                                                 int64_t block);
 
-// The model in `folder`, or, if there are no weights in it, a new one.
+// The model in `folder`, converted to float, or, if there are no weights in it, a new one.
 absl::StatusOr<models::CausalLM> ModelOf(const std::string& folder, const models::CausalLMConfig& config);
 
 // The model that a training has saved: `path` is a folder with config.json and weights, or a file step_*.pt.

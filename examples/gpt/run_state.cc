@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
@@ -109,6 +111,10 @@ absl::Status RunState::Resume(const checkpoint::Restored& newest) {
   const Value& saved = newest.value;
   const auto part = [&](const std::string& key) { return saved.Find(key) ? *saved.Find(key) : Value(); };
   for (const auto& [flag, value] : options_.saved_flags) LOCKSTEP_RETURN_IF_ERROR(CheckSavedFlag(saved, flag, value));
+  const char* const optimizer = saved.Find("muon") ? "muon" : "adamw";
+  if (options_.optimizer != optimizer) {
+    return FlagError("optimizer", options_.optimizer, absl::StrCat(optimizer, ", as in the checkpoint"));
+  }
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadStateDict(*net, part("state_dict")));
   for (const auto& [name, optimizer] : optimizers_) {
     LOCKSTEP_RETURN_IF_ERROR(Annotate(checkpoint::LoadOptimizerStateDict(*optimizer, part(name)), name));

@@ -1,5 +1,7 @@
 #include "lockstep/examples/gpt/text.h"
 
+#include <ATen/Context.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -23,6 +25,8 @@ namespace fs = std::filesystem;
 
 // A line for a file that changes when the file does.
 absl::StatusOr<std::string> StampOf(const std::string& file) {
+  if (absl::EndsWith(file, ".gz"))
+    return absl::InvalidArgumentError(absl::StrCat(file, ": is compressed: gunzip it first"));
   std::error_code error;
   const uintmax_t size = fs::file_size(file, error);
   if (error) return absl::NotFoundError(absl::StrCat(file, ": ", error.message()));
@@ -98,8 +102,16 @@ absl::StatusOr<Text> OpenText(const std::string& files, const std::string& token
   const auto format =
       is_encoded && text.tokenizer->vocab_size() > 65536 ? data::TokenFormat::kUint32 : data::TokenFormat::kDetect;
   LOCKSTEP_ASSIGN_OR_RETURN(text.blocks, data::TokenDataset::Create({{names, format}}, options));
-  if (text.blocks->size() > 1) return text;
-  return FlagError("block", block, absl::StrCat("less than half of the text's ", text.blocks->tokens(), " tokens"));
+  const int64_t blocks = text.blocks->size();
+  if (blocks < 2) {
+    return FlagError("block", block, absl::StrCat("less than half of the text's ", text.blocks->tokens(), " tokens"));
+  }
+  at::Generator unused = at::globalContext().defaultGenerator(at::kCPU);
+  for (const int64_t look : {int64_t{0}, blocks - 1}) {  // another vocabulary mostly shows at once
+    LOCKSTEP_RETURN_IF_ERROR(
+        Annotate(text.blocks->Get(look, unused).status(), "--data does not fit the model; see --model"));
+  }
+  return text;
 }
 
 }  // namespace lockstep::examples

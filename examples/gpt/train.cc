@@ -41,7 +41,7 @@ DEFINE_int32(virtual_ranks, 8, "The most ranks. Any number up to it gives the sa
 DEFINE_int64(steps, 400, "Steps of the optimizer.");
 DEFINE_int64(batch_size, 32, "Blocks of tokens per step, over all ranks: a multiple of --virtual_ranks.");
 DEFINE_int64(block, 128, "Tokens of a block.");
-DEFINE_string(data, "", "Texts (.txt, .gz) or tokens (.bin), with commas between them. Empty: the King James Bible.");
+DEFINE_string(data, "", "Texts, or tokens (.bin), with commas between them. Empty: the King James Bible.");
 DEFINE_string(tokenizer, "bytes", "How texts become tokens: bytes, or the file of a sentencepiece model.");
 DEFINE_string(model, "",
               "A folder of Hugging Face's with config.json and, to go on with, weights. Empty: a small GPT-2.");
@@ -173,7 +173,7 @@ absl::Status Main() {
                                         {"clip", FLAGS_clip, 0}}));
   LOCKSTEP_RETURN_IF_ERROR(CheckMultiple("batch_size", FLAGS_batch_size, FLAGS_virtual_ranks));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("optimizer", FLAGS_optimizer, {"adamw", "muon"}));
-  if (FLAGS_shard) LOCKSTEP_RETURN_IF_ERROR(CheckChoice("optimizer", FLAGS_optimizer, {"adamw"}));
+  if (FLAGS_shard && FLAGS_optimizer != "adamw") return FlagError("optimizer", FLAGS_optimizer, "adamw with --shard");
   return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [](int) { return Train(); });
 }
 

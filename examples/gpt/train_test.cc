@@ -120,6 +120,8 @@ TEST_F(Gpt, RefusesOtherFlagsThanTheCheckpointHas) {
   EXPECT_EQ(Train(out, {model_, "--nproc_per_node=1"}), quiet_);
   std::vector<std::string> command = Command(out, {model_, "--nproc_per_node=1", "--shard"});
   ExpectError(command, "step_00000024.pt: --shard=1: expected 0, as in the checkpoint");
+  command.back() = "--optimizer=muon";
+  ExpectError(command, "step_00000024.pt: --optimizer=muon: expected adamw, as in the checkpoint");
 }
 
 TEST(GptFlags, EachMistakeIsOneLine) {
@@ -136,6 +138,11 @@ TEST(GptFlags, EachMistakeIsOneLine) {
   const std::string small = ModelFolder(R"({"model_type": "gpt2", "vocab_size": 100, "n_embd": 32, "n_head": 4})");
   ExpectError({train, one, data, "--model=" + small},
               "--tokenizer has 257 tokens: expected at most the model's vocab_size, 100");
+  Write(small + "tokens.bin", std::string(2000, 'x'));
+  ExpectError({train, one, "--data=" + small + "tokens.bin", "--block=32"},
+              "--data does not fit the model; see --model: ");
+  Write(small + "text.gz", "x");
+  ExpectError({train, one, "--data=" + small + "text.gz"}, "text.gz: is compressed: gunzip it first");
   const std::string broken = ModelFolder();
   Write(broken + "model.safetensors", "");
   ExpectError({train, one, data, "--block=32", "--model=" + broken}, "model.safetensors");
