@@ -56,16 +56,23 @@ int64_t CorrectRoot(const float* from, float* to, int64_t n) {
 
 int64_t NoRoot(const float*, float*, int64_t) { return 0; }
 
+using Numbers = std::array<float, 4096>;
+
+bool SameBits(const Numbers& a, const Numbers& b) {
+  const void *const a_bytes = a.data(), *const b_bytes = b.data();
+  return std::memcmp(a_bytes, b_bytes, sizeof(a)) == 0;
+}
+
 // Compares the roots of 4096 floats: their bits begin at `first` and are `stride` apart.
 bool Agree(FloatRoot root, uint32_t first, uint32_t stride) {
-  std::array<float, 4096> numbers, found, expected;
+  Numbers numbers, found, expected;
   for (size_t i = 0; i < numbers.size(); ++i) {
     const uint32_t bits = first + static_cast<uint32_t>(i) * stride;
     std::memcpy(&numbers[i], &bits, sizeof(bits));
   }
   const int64_t n = numbers.size();
   ATensRoot<float>(vmsSqrt, numbers.data(), expected.data(), n);
-  return root(numbers.data(), found.data(), n) == n && std::memcmp(found.data(), expected.data(), sizeof(found)) == 0;
+  return root(numbers.data(), found.data(), n) == n && SameBits(found, expected);
 }
 
 // Returns true if the root equals ATen's for all floats from 1 to 4, and for some of all other exponents from -100 to 125.
