@@ -50,6 +50,17 @@ Rows Rows::Part(int64_t first, int64_t count) const {
   return part;
 }
 
+std::string Rows::ToString() const {
+  const auto text = [](std::string* out, const at::Tensor& tensor) {
+    absl::StrAppend(out, c10::toString(tensor.scalar_type()), " ", Shape(tensor));
+  };
+  std::string all = absl::StrCat("inputs ", absl::StrJoin(inputs, ", ", text));
+  if (!targets.defined()) return all;
+  absl::StrAppend(&all, " and targets ");
+  text(&all, targets);
+  return all;
+}
+
 absl::StatusOr<Rows> ReadRows(const std::string& path, bool with_targets) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value file, checkpoint::Load(path, {.map_location = "cpu"}));
   absl::StatusOr<Rows> rows = RowsOf(file, with_targets);

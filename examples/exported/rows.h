@@ -20,6 +20,8 @@ struct Rows {
   int64_t size() const { return inputs[0].size(0); }
   // Copies the rows from `first` on. After the last row comes the first one.
   Rows Part(int64_t first, int64_t count) const;
+  // Returns dtypes and shapes: "inputs float [8, 3] and targets int [8]".
+  std::string ToString() const;
 };
 
 // Reads what Python's torch.save({"inputs": [tensor, ...], "targets": tensor}, path) wrote; the targets only if

@@ -15,6 +15,7 @@
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/output_file.h"
 #include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/safetensors/model.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/fashion_mnist.h"
@@ -126,7 +127,11 @@ absl::Status Train(comm::ProcessGroup& group) {
   for (int64_t step = 0; step < FLAGS_steps; ++step) {
     const Rows rows = data.Part(step * FLAGS_batch + rank * share, share);
     optimizer->zero_grad();
-    const at::Tensor loss = ddp(rows.inputs, rows.targets);
+    // Most likely a dtype of the data does not fit if this fails.
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const at::Tensor loss,
+        TorchStatusOr(absl::StrCat(FLAGS_data, FLAGS_data.empty() ? "" : ": ", "step ", step, ", ", rows.ToString()),
+                      [&] { return ddp(rows.inputs, rows.targets); }));
     loss.backward();  // averages the gradients over the ranks
     optimizer->step();
     losses[step] = loss.item<double>();

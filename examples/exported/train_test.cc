@@ -127,6 +127,12 @@ TEST(Exported, BadFilesAreNamed) {
                        "--losses=/no/such/losses.json: no file can be");
 }
 
+TEST(Exported, ADtypeThatDoesNotFitIsNamed) {
+  const std::string data = DataFile(at::arange(12, at::kInt).remainder(10));
+  ExpectLateError({"--data=" + data, "--batch=4"},
+                  data + ": step 0, inputs Float [4, 1, 28, 28] and targets Int [4]: expected scalar type Long");
+}
+
 TEST(Exported, ALossThatIsNoNumberIsNamed) {
   ExpectLateError({"--data=" + DataFile(at::zeros(12)), "--loss=output"},
                   "--loss=output: expected one number, found a tensor [64, 10]\n");

@@ -84,11 +84,11 @@ const Result& Whole() {
 }
 
 TEST(VirtualRanks, TrainToTheSameBitsOnAnyNumberOfRanks) {
-  for (const int ranks : {1, 2, 3, 4, 5}) EXPECT_EQ(TrainOn(ranks, "shm"), Whole()) << ranks << " ranks";
+  for (const int ranks : {1, 3, 5}) EXPECT_EQ(TrainOn(ranks, "shm"), Whole()) << ranks << " ranks";
 }
 
 TEST(VirtualRanks, TrainToTheSameBitsOverGloo) {
-  for (const int ranks : {2, 3, 8}) EXPECT_EQ(TrainOn(ranks, "gloo"), Whole()) << ranks << " ranks";
+  for (const int ranks : {2, 4}) EXPECT_EQ(TrainOn(ranks, "gloo"), Whole()) << ranks << " ranks";
 }
 
 TEST(VirtualRanks, TrainToTheSameBitsOnTwoHosts) {

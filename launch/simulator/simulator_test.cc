@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kSchedules = 2000;
 constexpr int kMost = 3, kMostOfPairs = 2, kLeastPairs = 5000;
 #else
-constexpr int64_t kSchedules = 50000;
+constexpr int64_t kSchedules = 20000;
 constexpr int kMost = 5, kMostOfPairs = 3, kLeastPairs = 10000;
 #endif
 

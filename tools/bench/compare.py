@@ -6,6 +6,7 @@
   ./bazelw run //tools/bench:compare -- dp [--json=FILE] [--markdown=FILE] [--rounds=N]
   ./bazelw run //tools/bench:compare -- exported [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=mlp_4x64]
   ./bazelw run //tools/bench:compare -- fsdp [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=gpt_10m/512]
+  ./bazelw run //tools/bench:compare -- gpt [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=gpt_10m/b4x128]
   ./bazelw run //tools/bench:compare -- image_loader [--json=FILE] [--markdown=FILE] [--rounds=N] [--data=DIR]
   ./bazelw run //tools/bench:compare -- launch [--json=FILE] [--markdown=FILE] [--rounds=N] [--watched_ranks=64]
   ./bazelw run //tools/bench:compare -- network [--json=FILE] [--markdown=FILE] [--rounds=N] [--hosts=2x2] [--links=1Gbit] [--sizes=25MiB] [--programs=ours,python_gloo]
@@ -35,6 +36,7 @@ import suite_ddp
 import suite_dp
 import suite_exported
 import suite_fsdp
+import suite_gpt
 import suite_image_loader
 import suite_launch
 import suite_network
@@ -51,6 +53,7 @@ SUITES = {
     "dp": suite_dp,
     "exported": suite_exported,
     "fsdp": suite_fsdp,
+    "gpt": suite_gpt,
     "image_loader": suite_image_loader,
     "launch": suite_launch,
     "network": suite_network,

@@ -70,7 +70,7 @@ REFUSED = {
     },
     "fsdp": {
         "--case=gpt_7b": "mlp_784_2048_2048_10/b64, gpt_10m/512 or gpt_124m/128",
-        "--mode=fsdp2": "fsdp, ddp or ddp_zero1",
+        "--mode=fsdp2": "fsdp, ddp, ddp_zero1 or ddp_no_sync",
         "--steps=0": "1 or more",
     },
     "image_loader": {

@@ -15,16 +15,17 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gflags/gflags.h"
-#include "gpt.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/ddp/no_sync.h"
 #include "lockstep/ddp/zero/zero_redundancy_optimizer.h"
 #include "lockstep/fsdp/fully_sharded.h"
 #include "lockstep/launch/spawn.h"
+#include "lockstep/models/transformer/causal_lm.h"
 #include "lockstep/optim/adamw.h"
 #include "median.h"
 #include "nlohmann/json.hpp"
@@ -32,7 +33,8 @@
 
 DEFINE_string(case, "gpt_10m/512",
               "mlp_784_2048_2048_10/b64, gpt_10m/512 or gpt_124m/128: samples or tokens of a rank");
-DEFINE_string(mode, "fsdp", "fsdp, ddp, or ddp_zero1, which shards the optimizer's state");
+DEFINE_string(mode, "fsdp",
+              "fsdp, ddp, ddp_zero1, which shards the optimizer's state, or ddp_no_sync, whose ranks each train alone");
 DEFINE_int32(steps, 10,
              "steps after the two first, which are not timed; the figure is their median on the slowest rank");
 
@@ -41,15 +43,15 @@ namespace {
 
 constexpr int kRanks = 2;
 
-// A network, its units, and a batch of this rank.
+// A network, its units, and a batch.
 struct Training {
   torch::nn::Sequential net;
   std::vector<std::string> units;
   at::Tensor inputs, classes;
 };
 
-// As in fsdp_python.py.
-Training MakeTraining(int rank) {
+// As in fsdp_python.py: ranks have the same batch, so that those which train alone have the same losses.
+Training MakeTraining() {
   at::manual_seed(0);
   Training training;
   int64_t rows = 64, classes = 10;
@@ -57,16 +59,21 @@ Training MakeTraining(int rank) {
     training.net = torch::nn::Sequential(torch::nn::Linear(784, 2048), torch::nn::ReLU(), torch::nn::Linear(2048, 2048),
                                          torch::nn::ReLU(), torch::nn::Linear(2048, 10));
     training.units = {"0", "2", "4"};
-    at::manual_seed(7 + rank);
+    at::manual_seed(7);
     training.inputs = at::randn({64, 784});
   } else {
-    GptConfig config;
-    if (FLAGS_case == "gpt_124m/128") config = {12, 768, 12, 50257, 1024};
-    training.net = torch::nn::Sequential(Gpt(config));
-    training.units = {"0.blocks.*"};
+    models::CausalLMConfig config;  // GPT-2's smallest
+    if (FLAGS_case == "gpt_10m/512") {
+      config.vocab_size = 512;
+      config.hidden_size = 256;
+      config.num_attention_heads = 8;
+      config.max_position_embeddings = 128;
+    }
+    training.net = torch::nn::Sequential(models::CausalLM(config));
+    training.units = {"0.transformer.h.*"};
     rows = FLAGS_case == "gpt_124m/128" ? 128 : 512;
-    classes = config.vocabulary;
-    at::manual_seed(7 + rank);
+    classes = config.vocab_size;
+    at::manual_seed(7);
     training.inputs = at::randint(classes, {rows / 128, 128}, at::kLong);
   }
   training.classes = at::randint(classes, {rows}, at::kLong);
@@ -95,14 +102,15 @@ absl::StatusOr<Way> MakeWay(const Training& training, comm::ProcessGroup* group)
   LOCKSTEP_ASSIGN_OR_RETURN(auto wrapped, ddp::Wrap(training.net, group, options));
   auto net = std::make_shared<decltype(wrapped)>(std::move(wrapped));
   std::shared_ptr<torch::optim::Optimizer> optimizer;
-  if (FLAGS_mode == "ddp") {
+  if (FLAGS_mode != "ddp_zero1") {
     optimizer = std::make_shared<optim::AdamW>(net->parameters(), Options());
   } else {
     using Zero = ddp::zero::ZeroRedundancyOptimizer<optim::AdamW>;
     LOCKSTEP_ASSIGN_OR_RETURN(optimizer, Zero::Create(net->parameters(), Options(), group));
   }
+  auto alone = FLAGS_mode == "ddp_no_sync" ? std::make_shared<ddp::NoSync>(*net) : nullptr;
   return Way{[net](const at::Tensor& x) { return (*net)(x); },
-             [net, optimizer] {
+             [net, optimizer, alone] {
                optimizer->step();
                optimizer->zero_grad();
                return absl::OkStatus();
@@ -110,7 +118,7 @@ absl::StatusOr<Way> MakeWay(const Training& training, comm::ProcessGroup* group)
 }
 
 absl::Status Measure(comm::ProcessGroup* group) {
-  const Training training = MakeTraining(group->rank());
+  const Training training = MakeTraining();
   LOCKSTEP_ASSIGN_OR_RETURN(const Way way, MakeWay(training, group));
   PeakPss pss;
   std::vector<double> seconds;
@@ -148,7 +156,7 @@ absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"steps", static_cast<double>(FLAGS_steps), 1, 1000000}}));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckChoice("case", FLAGS_case, {"mlp_784_2048_2048_10/b64", "gpt_10m/512", "gpt_124m/128"}));
-  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("mode", FLAGS_mode, {"fsdp", "ddp", "ddp_zero1"}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("mode", FLAGS_mode, {"fsdp", "ddp", "ddp_zero1", "ddp_no_sync"}));
   return launch::Spawn(kRanks, [](int) { return RunRank(); });
 }
 

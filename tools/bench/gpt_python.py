@@ -1,4 +1,4 @@
-"""A small GPT for measurements, as gpt.h has it."""
+"""A small GPT for measurements, as gpt.h has it; with a tied head, GPT-2."""
 
 import torch
 from torch import nn
@@ -23,11 +23,19 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, layers=12, width=256, heads=8, vocabulary=512, length=128):
+    def __init__(self, layers=12, width=256, heads=8, vocabulary=512, length=128, tied=False):
         super().__init__()
         self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=not tied)
+        if tied:
+            self.head.weight = self.tokens.weight
+            for name, parameter in self.named_parameters():
+                if parameter.dim() > 1:
+                    residual = name.endswith(("out.weight", "down.weight"))
+                    nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if residual else 0.02)
+                elif name.endswith("bias"):
+                    nn.init.zeros_(parameter)
 
     def forward(self, tokens):
         places = torch.arange(tokens.shape[1], device=tokens.device)

@@ -8,6 +8,7 @@ from measuring import PROGRESS, add_cases, check_cases, compared, in_words, line
 MARKS = ("<!-- measured fsdp: begin -->", "<!-- measured fsdp: end -->")
 # Case: steps that are timed in one process and round; the figure of a process is their median.
 CASES = {"mlp_784_2048_2048_10/b64": 30, "gpt_10m/512": 10, "gpt_124m/128": 5}
+# Program: its mode.
 OURS = {"ours": "fsdp", "own_ddp": "ddp", "own_ddp_zero1": "ddp_zero1"}
 PYTHON = {"python_fsdp2": "fsdp2", "python_ddp": "ddp"}
 
@@ -20,37 +21,39 @@ def check_arguments(arguments, parser):
     check_cases(arguments, parser, CASES)
 
 
-def run_program(programs, name, case):
-    if name in PYTHON:
-        (line,) = lines_of([programs["python"], programs["fsdp_python"], PYTHON[name], case, str(CASES[case])])
+def run_program(programs, case, ours, python):
+    if python:
+        (line,) = lines_of([programs["python"], programs["fsdp_python"], python, case, str(CASES[case])])
     else:
-        (line,) = lines_of([programs["fsdp"], f"--case={case}", f"--mode={OURS[name]}", f"--steps={CASES[case]}"])
+        (line,) = lines_of([programs["fsdp"], f"--case={case}", f"--mode={ours}", f"--steps={CASES[case]}"])
     return line
 
 
 def check_losses(case, lines):
+    """The initial weights of a GPT are drawn in another order in Python."""
     losses = {name: line["loss"] for name, line in lines.items()}
-    if max(losses.values()) - min(losses.values()) > 1e-2 * max(losses.values()):
+    if max(losses.values()) - min(losses.values()) > 3e-2 * max(losses.values()):
         sys.exit(f"compare: {case}: the programs do not train alike: losses {losses}")
 
 
-def measure(programs, arguments):
-    """{case: {program: lines}}."""
-    measured = {case: {name: [] for name in (*OURS, *PYTHON)} for case in arguments.cases}
-    for _ in PROGRESS.rounds("fsdp", arguments.rounds):
+def measure(suite, cases, rounds, programs, ours, python):
+    """{case: {program: lines}}; `ours` and `python` are {program: its mode}."""
+    names = (*ours, *python)
+    measured = {case: {name: [] for name in names} for case in cases}
+    for _ in PROGRESS.rounds(suite, rounds):
         for case, of_case in measured.items():
-            lines = {name: run_program(programs, name, case) for name in of_case}
+            lines = {name: run_program(programs, case, ours.get(name), python.get(name)) for name in names}
             check_losses(case, lines)
             for name, line in lines.items():
                 of_case[name].append(line)
     return measured
 
 
-def comparisons(measured):
+def comparisons(suite, measured):
     for case, lines in measured.items():
         seconds = {name: [line["seconds"] for line in of] for name, of in lines.items()}
         peak = {name: statistics.median(line["peak_pss_bytes"] for line in of) for name, of in lines.items()}
-        for row in compared("fsdp", case, seconds):
+        for row in compared(suite, case, seconds):
             yield {**row, "peak_pss_bytes": peak["ours"], "peer_peak_pss_bytes": peak[row["peer_name"]]}
 
 
@@ -68,5 +71,6 @@ def markdown(rows, rounds):
 
 def run(arguments, programs, _):
     """The comparisons, and the table of them."""
-    rows = list(comparisons(measure(programs, arguments)))
+    measured = measure("fsdp", arguments.cases, arguments.rounds, programs, OURS, PYTHON)
+    rows = list(comparisons("fsdp", measured))
     return rows, markdown(rows, arguments.rounds)

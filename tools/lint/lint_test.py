@@ -594,6 +594,9 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(tidy.sources_of(["a/x.h", "a/y.h", "a/z.h", "BUILD"], files), ["a/x.cc", "a/y_test.cc"])
         self.assertEqual(tidy.sources_of(["a/x_test.cc"], files), ["a/x_test.cc"])
 
+    def test_tests_are_checked_last(self):
+        self.assertEqual(tidy.in_order(["a_test.cc", "z.cc", "b.cc"]), ["b.cc", "z.cc", "a_test.cc"])
+
     def test_a_source_that_needs_cuda_is_not_checked(self):
         for header in ("c10/cuda/CUDAStream.h", "nccl.h", "torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp"):
             self.assertTrue(tidy.needs_cuda(f"#include <vector>\n#include <{header}>\n"))
