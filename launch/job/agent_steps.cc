@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,8 @@ void AgentSteps::OnJob(const JobState& job) {
     state_.start = job.start;
     state_.failure = {};
   }
+  const int node = NodeRankOf(job, id_);
+  if (over && node >= 0) state_.entry = std::max(state_.entry, job.members[node].entry);
   if (over) state_.phase = Phase::kReady;
 }
 

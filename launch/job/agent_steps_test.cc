@@ -62,6 +62,7 @@ TEST(AgentSteps, OfSeveralStatesOnlyTheLatestCounts) {
   EXPECT_TRUE(steps.wants_port());
   job.phase = JobPhase::kRunning;
   job.start = 2;
+  for (Member& member : job.members) member.entry += 2;
   steps.OnJob(job);
   const std::optional<NodeStart> start = steps.TakeStart();
   ASSERT_TRUE(start);
@@ -73,6 +74,21 @@ TEST(AgentSteps, OfSeveralStatesOnlyTheLatestCounts) {
   job.phase = JobPhase::kEnding;
   steps.OnJob(job);
   EXPECT_TRUE(steps.MustEnd());
+}
+
+TEST(AgentSteps, AnEntryThatEndsBeforeItBeganIsOver) {
+  AgentSteps steps("1", Ready("a"));
+  Coordinator coordinator(Limits(1, 1), {}, kStart);
+  coordinator.Update({{"1", Ready("a")}}, kStart);
+  JobState job = coordinator.job();
+  steps.OnJob(job);
+  ASSERT_TRUE(steps.TakeStart());
+  steps.OnEnd(false, {});
+  job.members[0].entry = 2;  // the same start goes on, and the node has come again
+  job.phase = JobPhase::kEnding;
+  steps.OnJob(job);
+  EXPECT_EQ(steps.state().entry, 2);
+  EXPECT_FALSE(steps.TakeStart());
 }
 
 }  // namespace

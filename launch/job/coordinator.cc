@@ -293,13 +293,14 @@ void Coordinator::End(std::string reason) {
   job_.reason = std::move(reason);
 }
 
-// A member's text may be from before this generation, and one of its ranks may have failed first since. The member says
-// more when it has seen the end of the generation, whether it has started its ranks or not.
+// A member's text may be from before this generation, or from before it entered again, and one of its ranks may have
+// failed first since. The member says more when it has seen the end of the generation, whether it has started its ranks
+// or not.
 bool Coordinator::StepEnding(const Agents& agents, absl::Time now) {
   for (const Member& member : job_.members) {
     const AgentState* agent = FindAgent(agents, member.agent);
     if (!agent || agent->phase == AgentPhase::kLeaving) continue;
-    if (HasRanks(*agent, job_.start) || agent->start < job_.start) return false;
+    if (HasRanks(*agent, job_.start) || agent->start < job_.start || agent->entry < member.entry) return false;
   }
   if (job_.ranks.start == job_.start && !job_.ranks.verdict.ok()) {
     Finish(Verdict(agents));

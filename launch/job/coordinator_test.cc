@@ -21,9 +21,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using AgentPhase = AgentState::Phase;
 using JobPhase = JobState::Phase;
+using testing::Enter;
 using testing::kStart;
 using testing::Limits;
 using testing::Ready;
+using testing::RunRanks;
 
 TEST(Coordinator, WaitsForTheLastCallOnlyWithFewerThanTheMost) {
   Coordinator coordinator(Limits(1, 3), {}, kStart);
@@ -76,7 +78,7 @@ TEST(Coordinator, TheEarliestFailureThatIsNoConsequenceIsTheCause) {
   Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
   coordinator.Update(agents, kStart);
   for (auto& [id, agent] : agents) {
-    agent.start = 1;
+    Enter(coordinator, id, &agents);
     agent.failure.status = absl::UnknownError(absl::StrCat("rank of ", id));
     agent.failure.time_ns = 100 - agent.host[0];  // a is the last
   }
@@ -91,15 +93,33 @@ TEST(Coordinator, TheCauseIsNamedOnceEachMemberHasSeenTheEnd) {
   Coordinator coordinator(Limits(2, 2), {}, kStart);
   Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
-  agents["2"].start = 1;
+  Enter(coordinator, "2", &agents);
   agents["2"].failure.status = absl::UnknownError("rank of 2");
   agents["2"].failure.consequence = true;
   coordinator.Update(agents, kStart);
   EXPECT_EQ(coordinator.job().phase, JobPhase::kEnding) << "what the first one says is from before the generation";
-  agents["1"].start = 1;
+  Enter(coordinator, "1", &agents);
   agents["1"].failure.status = absl::UnknownError("rank of 1");
   coordinator.Update(agents, kStart);
   EXPECT_THAT(coordinator.job().result.message(), HasSubstr("host a: rank of 1"));
+}
+
+// Its ranks of that entry may have started since it spoke.
+TEST(Coordinator, ANodeThatHasEnteredAgainIsAwaitedUntilItSpeaksOfThat) {
+  Coordinator first(Limits(1, 1), {}, kStart);
+  Agents agents = {{"1", Ready("a")}};
+  first.Update(agents, kStart);
+  RunRanks(first, &agents);
+  agents["1"].phase = AgentPhase::kReady;
+  JobState job = first.job();
+  job.phase = JobPhase::kEnding;
+  job.members[0].entry = job.entries = 2;
+  Coordinator second(Limits(1, 1), job, kStart);
+  second.Update(agents, kStart);
+  EXPECT_EQ(second.job().phase, JobPhase::kEnding);
+  agents["1"].entry = 2;
+  second.Update(agents, kStart);
+  EXPECT_EQ(second.job().start, 2);
 }
 
 TEST(Coordinator, NamesAllNodesThatWereOutOfReach) {
@@ -120,7 +140,7 @@ TEST(Coordinator, KnowsWhoWasLostUntilTheNextGeneration) {
   Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   agents.erase("2");
-  agents["1"].start = 1;
+  Enter(coordinator, "1", &agents);
   agents["1"].phase = AgentPhase::kRunning;
   coordinator.Update(agents, kStart);
   EXPECT_EQ(coordinator.job().phase, JobPhase::kEnding);
@@ -279,7 +299,7 @@ TEST(Coordinator, ANodeThatLeavesWhileTheJobFormsAgainIsWhyTheJobEnds) {
   Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   agents.erase("2");
-  agents["1"].start = 1;
+  Enter(coordinator, "1", &agents);
   coordinator.Update(agents, kStart);
   ASSERT_EQ(coordinator.job().phase, JobPhase::kForming);
   ASSERT_EQ(coordinator.job().reason, "host b was lost; restart 1 of 1");
@@ -300,8 +320,7 @@ TEST(Coordinator, TheJobEndsWithTheNodeThatServesAlsoIfThatRunsNoRanks) {
   coordinator.Update(agents, kStart);
   ASSERT_EQ(coordinator.job().members.size(), 1);
   ASSERT_EQ(coordinator.job().members[0].agent, "1");
-  agents["1"].start = 1;
-  agents["1"].phase = AgentPhase::kRunning;
+  RunRanks(coordinator, &agents);
   agents["2"].phase = AgentPhase::kLeaving;
   agents["2"].leaving = "received signal 15 (SIGTERM)";
   coordinator.Update(agents, kStart);
@@ -318,7 +337,7 @@ TEST(Coordinator, ANewLeaderGoesOnFromTheLastDecision) {
   Coordinator first(limits, {}, kStart);
   Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   first.Update(agents, kStart);
-  for (auto& [id, agent] : agents) agent.start = 1, agent.phase = AgentPhase::kRunning;
+  RunRanks(first, &agents);
   agents["2"].phase = AgentPhase::kReady;
   agents["2"].failure.status = absl::UnknownError("failed");
   agents["1"].phase = AgentPhase::kReady;
@@ -327,7 +346,7 @@ TEST(Coordinator, ANewLeaderGoesOnFromTheLastDecision) {
   EXPECT_EQ(first.job().restarts, 1);
 
   Coordinator second(limits, first.job(), kStart + absl::Seconds(9));
-  for (auto& [id, agent] : agents) agent.start = 2;
+  for (auto& [id, agent] : agents) Enter(second, id, &agents);
   second.Update(agents, kStart + absl::Seconds(9));
   EXPECT_EQ(second.job().phase, JobPhase::kDone);
   EXPECT_THAT(second.job().result.message(), HasSubstr("after 1 restart"));
@@ -337,8 +356,7 @@ TEST(Coordinator, ANewLeaderGoesOnFromTheLastDecision) {
 JobPhase PhaseAfterAnotherFailure(const JobLimits& limits, absl::Time at) {
   Agents agents = {{"1", Ready("a")}};
   const auto fail = [&agents](Coordinator* coordinator, absl::Time now) {
-    agents["1"].start = coordinator->job().start;
-    agents["1"].phase = AgentPhase::kRunning;
+    RunRanks(*coordinator, &agents);
     coordinator->Update(agents, now);
     agents["1"].phase = AgentPhase::kReady;
     agents["1"].failure.status = absl::UnknownError("failed");
@@ -364,8 +382,6 @@ TEST(Coordinator, ARestartOfTheLeaderBeforeCountsUntilTheWindowSinceTheChangeIsO
   limits.restart_window = absl::InfiniteDuration();
   EXPECT_EQ(PhaseAfterAnotherFailure(limits, kStart + absl::Seconds(69)), JobPhase::kDone);
 }
-
-// All members run the ranks of the last generation.
 
 }  // namespace
 }  // namespace lockstep::launch

@@ -66,7 +66,7 @@ struct AgentState {
   JobProgram program;
   Phase phase = Phase::kReady;
   int64_t start = 0;    // the last start whose ranks it has started, or that ended before it could; 0: none
-  int64_t entry = 0;    // the last entry of a member with which it has started its ranks
+  int64_t entry = 0;    // the last entry of a member with which it has started its ranks, or that ended before it could
   Failure failure;      // of that start; its status is OK if no rank failed
   std::string leaving;  // why it leaves: "received signal 15 (SIGTERM)"
   int signal = 0;       // the signal that it received, if it leaves because of one

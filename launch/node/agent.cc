@@ -189,7 +189,8 @@ void Agent::TakeJob() {
   if (steps_.state().phase == AgentState::Phase::kReady) {
     if (const absl::Status port = TakePort(); !port.ok()) steps_.OnLost(port);
   }
-  if (before.phase != steps_.state().phase || before.start != steps_.state().start) Post();
+  const AgentState& after = steps_.state();
+  if (before.phase != after.phase || before.start != after.start || before.entry != after.entry) Post();
 }
 
 // Returns whether this node has come to a job that runs already, and cannot start its program. At the first start the

@@ -88,7 +88,7 @@ void Simulation::DeliverDecision(Node* node) {
   node->steps->OnJob(decision_);
   if (node->steps->wants_port() && !node->running) node->steps->OnPort(++node->port);
   const AgentState& after = node->steps->state();
-  if (before.phase != after.phase || before.start != after.start) Post(node);
+  if (before.phase != after.phase || before.start != after.start || before.entry != after.entry) Post(node);
   AfterChange(node);
   if (node->running && !node->ending && node->slots) Apply(node);
   const bool is_over = decision_.phase != JobPhase::kRunning || decision_.start != node->start;

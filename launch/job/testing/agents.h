@@ -30,9 +30,17 @@ inline JobLimits Limits(int min_nodes, int max_nodes) {
   return limits;
 }
 
+// The agent has seen that it is a member.
+inline void Enter(const Coordinator& coordinator, const std::string& id, Agents* agents) {
+  const JobState& job = coordinator.job();
+  agents->at(id).start = job.start;
+  agents->at(id).entry = job.members[NodeRankOf(job, id)].entry;
+}
+
+// All members run the ranks of the last generation.
 inline void RunRanks(const Coordinator& coordinator, Agents* agents) {
   for (const Member& member : coordinator.job().members) {
-    agents->at(member.agent).start = coordinator.job().start;
+    Enter(coordinator, member.agent, agents);
     agents->at(member.agent).phase = AgentState::Phase::kRunning;
   }
 }
