@@ -300,7 +300,7 @@ bool Coordinator::StepEnding(const Agents& agents, absl::Time now) {
   for (const Member& member : job_.members) {
     const AgentState* agent = FindAgent(agents, member.agent);
     if (!agent || agent->phase == AgentPhase::kLeaving) continue;
-    if (HasRanks(*agent, job_.start) || agent->start < job_.start || agent->entry < member.entry) return false;
+    if (HasRanks(*agent, job_.start) || agent->entry < member.entry) return false;
   }
   if (job_.ranks.start == job_.start && !job_.ranks.verdict.ok()) {
     Finish(Verdict(agents));
