@@ -75,6 +75,7 @@ DEFINE_string(
 DEFINE_double(hang_seconds, 5, "A job without a step for so long hangs, which is a failure.");
 DEFINE_double(leave_seconds, 3, "How long a rank may take to leave a broken generation.");
 DEFINE_int64(hidden, 512, "The width of the network's layers.");
+DEFINE_bool(gpt, false, "The network is a GPT-2 of two layers.");
 DEFINE_int64(pause_us, 0, "A pause between the steps of the disturbed run, so that the quiet run is shorter.");
 DEFINE_string(data_dir, "/usr/share/datasets/fashion-mnist", "The folder of Fashion-MNIST's files.");
 DEFINE_string(launch, "", "The launcher. Empty: the one that was built beside this program.");
@@ -258,6 +259,7 @@ JobOptions OptionsOf(int hosts, int64_t pause_us, bool sharded, bool sharded_mod
   options.rendezvous = FLAGS_rdzv == "tcp" ? Rendezvous::kTcp : Rendezvous::kEtcd;
   options.environment = {{"DATA", FLAGS_data_dir},
                          {"HIDDEN", absl::StrCat(FLAGS_hidden)},
+                         {"GPT", FLAGS_gpt ? "1" : "0"},
                          {"SHARDED", sharded ? "1" : "0"},
                          {"SHARDED_MODEL", sharded_model ? "1" : "0"},
                          {"PAUSE_US", absl::StrCat(pause_us)},

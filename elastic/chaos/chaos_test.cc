@@ -58,7 +58,7 @@ TEST(Chaos, FaultsAfterTheLastStepOfTwoHostsDoNotChangeTheFile) {
 
 // The quiet run has a plain optimizer, and a replicated model.
 TEST(Chaos, AShardedOptimizerOrModelHasTheBitsOfAPlainOne) {
-  for (const char* flag : {"--sharded", "--sharded_model"}) {
+  for (const char* flag : {"--sharded", "--sharded_model --gpt"}) {
     SCOPED_TRACE(flag);
     std::string output;
     EXPECT_EQ(

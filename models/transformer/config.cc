@@ -68,19 +68,20 @@ absl::StatusOr<Family> FamilyOf(const std::string& model_type) {
       absl::StrCat("model_type is \"", model_type, "\", expected gpt2, llama, qwen2 or mistral"));
 }
 
-// The names of fields in a family's config.json.
+// The names of fields: CausalLMConfig's own, and those in the config.json of a family.
 struct Names {
-  explicit Names(bool gpt2)
-      : hidden_size(gpt2 ? "n_embd" : "hidden_size"),
-        layers(gpt2 ? "n_layer" : "num_hidden_layers"),
-        heads(gpt2 ? "n_head" : "num_attention_heads"),
-        intermediate_size(gpt2 ? "n_inner" : "intermediate_size"),
-        positions(gpt2 ? "n_positions" : "max_position_embeddings"),
-        norm_eps(gpt2 ? "layer_norm_epsilon" : "rms_norm_eps"),
-        attention_dropout(gpt2 ? "attn_pdrop" : "attention_dropout"),
-        activation(gpt2 ? "activation_function" : "hidden_act") {}
   const char *hidden_size, *layers, *heads, *intermediate_size, *positions, *norm_eps, *attention_dropout, *activation;
 };
+constexpr Names kOwn = {
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings",
+    "norm_eps",    "attention_dropout", "activation"};
+constexpr Names kLlamas = {
+    "hidden_size",  "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings",
+    "rms_norm_eps", "attention_dropout", "hidden_act"};
+constexpr Names kGpt2s = {
+    "n_embd", "n_layer", "n_head", "n_inner", "n_positions", "layer_norm_epsilon", "attn_pdrop", "activation_function"};
+
+const Names& JsonNames(const CausalLMConfig& config) { return config.is_gpt2() ? kGpt2s : kLlamas; }
 
 // Reads fields that may be missing or null: then `to` does not change.
 class Fields {
@@ -152,7 +153,7 @@ void RefuseOthers(Fields& fields, const CausalLMConfig& config) {
 }
 
 void ReadFields(Fields& fields, CausalLMConfig& config) {
-  const Names names(config.is_gpt2());
+  const Names& names = JsonNames(config);
   fields.Read("vocab_size", config.vocab_size);
   fields.Read(names.hidden_size, config.hidden_size);
   fields.Read(names.layers, config.num_hidden_layers);
@@ -189,17 +190,17 @@ absl::Status CheckRange(absl::string_view name, T value, bool right, absl::strin
   return right ? absl::OkStatus() : Unexpected(name, absl::StrCat(value), expected);
 }
 
-absl::Status CheckSizes(const CausalLMConfig& config) {
+absl::Status CheckSizes(const CausalLMConfig& config, const Names& names) {
   constexpr int64_t kMost = int64_t{1} << 31;
   for (const auto& [name, value, least] : std::initializer_list<std::tuple<const char*, int64_t, int64_t>>{
            {"vocab_size", config.vocab_size, 1},
-           {"hidden_size", config.hidden_size, 1},
-           {"num_hidden_layers", config.num_hidden_layers, 1},
-           {"num_attention_heads", config.num_attention_heads, 1},
+           {names.hidden_size, config.hidden_size, 1},
+           {names.layers, config.num_hidden_layers, 1},
+           {names.heads, config.num_attention_heads, 1},
            {"num_key_value_heads", config.num_key_value_heads, 0},
            {"head_dim", config.head_dim, 0},
-           {"intermediate_size", config.intermediate_size, 0},
-           {"max_position_embeddings", config.max_position_embeddings, 1},
+           {names.intermediate_size, config.intermediate_size, 0},
+           {names.positions, config.max_position_embeddings, 1},
            {"sliding_window", config.sliding_window.value_or(1), 1}}) {
     LOCKSTEP_RETURN_IF_ERROR(CheckRange(name, value, value >= least && value < kMost,
                                         absl::StrCat("a number from ", least, " to 2^31 - 1")));
@@ -207,10 +208,11 @@ absl::Status CheckSizes(const CausalLMConfig& config) {
   return absl::OkStatus();
 }
 
-absl::Status CheckHeads(const CausalLMConfig& config) {
+absl::Status CheckHeads(const CausalLMConfig& config, const Names& names) {
   const int64_t heads = config.num_attention_heads, hidden = config.hidden_size;
   if ((config.head_dim == 0 || config.model_type == "llama") && hidden % heads != 0)
-    return Unexpected("hidden_size", absl::StrCat(hidden), absl::StrCat("a multiple of num_attention_heads, ", heads));
+    return Unexpected(names.hidden_size, absl::StrCat(hidden),
+                      absl::StrCat("a multiple of ", names.heads, ", ", heads));
   if (heads % config.kv_heads() != 0)
     return Unexpected("num_key_value_heads", absl::StrCat(config.kv_heads()),
                       absl::StrCat("a divisor of num_attention_heads, ", heads));
@@ -225,25 +227,25 @@ absl::Status CheckHeads(const CausalLMConfig& config) {
   return absl::OkStatus();
 }
 
-absl::Status CheckNumbers(const CausalLMConfig& config) {
+absl::Status CheckNumbers(const CausalLMConfig& config, const Names& names) {
   for (const auto& [name, value] :
-       std::initializer_list<std::pair<const char*, double>>{{"attention_dropout", config.attention_dropout},
+       std::initializer_list<std::pair<const char*, double>>{{names.attention_dropout, config.attention_dropout},
                                                              {"embd_pdrop", config.embd_pdrop},
                                                              {"resid_pdrop", config.resid_pdrop}}) {
     LOCKSTEP_RETURN_IF_ERROR(CheckRange(name, value, value >= 0 && value < 1, "at least 0 and less than 1"));
   }
-  LOCKSTEP_RETURN_IF_ERROR(CheckRange("norm_eps", config.norm_eps, config.norm_eps > 0, "a positive number"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange(names.norm_eps, config.norm_eps, config.norm_eps > 0, "a positive number"));
   LOCKSTEP_RETURN_IF_ERROR(CheckRange("rope_theta", config.rope_theta, config.rope_theta > 0, "a positive number"));
   return CheckRange("initializer_range", config.initializer_range, config.initializer_range >= 0, "at least 0");
 }
 
 // Fields that only some families have.
-absl::Status CheckFamily(const CausalLMConfig& config) {
+absl::Status CheckFamily(const CausalLMConfig& config, const Names& names) {
   const std::string& type = config.model_type;
   const std::string& activation = config.activation;
   const bool gelu = activation == "gelu_new" || activation == "gelu_pytorch_tanh";
   if (!activation.empty() && !(config.is_gpt2() ? gelu : activation == "silu"))
-    return Unexpected("activation", absl::StrCat("\"", activation, "\""),
+    return Unexpected(names.activation, absl::StrCat("\"", activation, "\""),
                       config.is_gpt2() ? "gelu_new or gelu_pytorch_tanh for gpt2" : absl::StrCat("silu for ", type));
   if (!config.is_gpt2() && (config.embd_pdrop > 0 || config.resid_pdrop > 0))
     return Unexpected("embd_pdrop or resid_pdrop", "positive", absl::StrCat("0 for ", type));
@@ -252,6 +254,14 @@ absl::Status CheckFamily(const CausalLMConfig& config) {
   if (type != "mistral" && config.sliding_window)
     return Unexpected("sliding_window", absl::StrCat(*config.sliding_window), absl::StrCat("none for ", type));
   return absl::OkStatus();
+}
+
+absl::Status Check(const CausalLMConfig& config, const Names& names) {
+  LOCKSTEP_RETURN_IF_ERROR(FamilyOf(config.model_type).status());
+  LOCKSTEP_RETURN_IF_ERROR(CheckSizes(config, names));
+  LOCKSTEP_RETURN_IF_ERROR(CheckHeads(config, names));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumbers(config, names));
+  return CheckFamily(config, names);
 }
 
 // Parameters of a layer without its norms.
@@ -294,19 +304,13 @@ absl::StatusOr<CausalLMConfig> FromJson(const Json& json) {
   ReadFields(fields, family.defaults);
   RefuseOthers(fields, family.defaults);
   LOCKSTEP_RETURN_IF_ERROR(fields.status());
-  LOCKSTEP_RETURN_IF_ERROR(CheckConfig(family.defaults));
+  LOCKSTEP_RETURN_IF_ERROR(Check(family.defaults, JsonNames(family.defaults)));
   return family.defaults;
 }
 
 }  // namespace
 
-absl::Status CheckConfig(const CausalLMConfig& config) {
-  LOCKSTEP_RETURN_IF_ERROR(FamilyOf(config.model_type).status());
-  LOCKSTEP_RETURN_IF_ERROR(CheckSizes(config));
-  LOCKSTEP_RETURN_IF_ERROR(CheckHeads(config));
-  LOCKSTEP_RETURN_IF_ERROR(CheckNumbers(config));
-  return CheckFamily(config);
-}
+absl::Status CheckConfig(const CausalLMConfig& config) { return Check(config, kOwn); }
 
 absl::StatusOr<CausalLMConfig> ParseConfig(absl::string_view json) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Json parsed, checkpoint::pt2::ParseJson(json));
@@ -328,7 +332,7 @@ absl::StatusOr<CausalLMConfig> ReadConfig(absl::string_view path) {
 }
 
 std::string ConfigJson(const CausalLMConfig& config) {
-  const Names names(config.is_gpt2());
+  const Names& names = JsonNames(config);
   Json json;
   if (const auto family = FamilyOf(config.model_type); family.ok()) json["architectures"] = {family->architecture};
   json["model_type"] = config.model_type;

@@ -73,17 +73,16 @@ TEST(CausalLMConfig, NamesTheFieldThatIsWrong) {
       {R"({"model_type": "gpt2", "vocab_size": "many"})",
        "DATA_LOSS: vocab_size is string, expected an integer of 64 bits"},
       {R"({"model_type": "gpt2", "n_layer": 0})",
-       "INVALID_ARGUMENT: num_hidden_layers is 0, expected a number from 1 to 2^31 - 1"},
-      {R"({"model_type": "gpt2", "n_head": 5})",
-       "INVALID_ARGUMENT: hidden_size is 768, expected a multiple of num_attention_heads, 5"},
+       "INVALID_ARGUMENT: n_layer is 0, expected a number from 1 to 2^31 - 1"},
+      {R"({"model_type": "gpt2", "n_head": 5})", "INVALID_ARGUMENT: n_embd is 768, expected a multiple of n_head, 5"},
       {R"({"model_type": "llama", "num_key_value_heads": 3})",
        "INVALID_ARGUMENT: num_key_value_heads is 3, expected a divisor of num_attention_heads, 32"},
       {R"({"model_type": "mistral", "head_dim": 5})",
        "INVALID_ARGUMENT: head_dim is 5, expected an even number, for RoPE"},
       {R"({"model_type": "gpt2", "activation_function": "relu"})",
-       "INVALID_ARGUMENT: activation is \"relu\", expected gelu_new or gelu_pytorch_tanh for gpt2"},
+       "INVALID_ARGUMENT: activation_function is \"relu\", expected gelu_new or gelu_pytorch_tanh for gpt2"},
       {R"({"model_type": "qwen2", "hidden_act": "gelu"})",
-       "INVALID_ARGUMENT: activation is \"gelu\", expected silu for qwen2"},
+       "INVALID_ARGUMENT: hidden_act is \"gelu\", expected silu for qwen2"},
       {R"({"model_type": "gpt2", "resid_pdrop": 1})",
        "INVALID_ARGUMENT: resid_pdrop is 1, expected at least 0 and less than 1"},
       {R"({"model_type": "llama", "rope_scaling": {"rope_type": "llama3", "factor": 8}})",
@@ -100,6 +99,9 @@ TEST(CausalLMConfig, RefusesWhatAFamilyLacks) {
   CausalLMConfig config;
   config.num_key_value_heads = 4;
   EXPECT_EQ(CheckConfig(config).message(), "num_key_value_heads is 4, expected num_attention_heads, 12, for gpt2");
+  config.num_attention_heads = 5;
+  EXPECT_EQ(CheckConfig(config).message(), "hidden_size is 768, expected a multiple of num_attention_heads, 5");
+  config.num_attention_heads = 12;
   config.model_type = "llama";
   config.resid_pdrop = 0.1;
   EXPECT_EQ(CheckConfig(config).message(), "embd_pdrop or resid_pdrop is positive, expected 0 for llama");

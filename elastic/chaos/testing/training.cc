@@ -1,4 +1,4 @@
-// The training that chaos hurts: a network of three layers with dropout, on the test images of Fashion-MNIST, because
+// The training that chaos hurts: a small network with dropout, on the test images of Fashion-MNIST, because
 // reading all of them would take most of a restart. It ends after the step that its board says, and rank 0 of the last
 // generation writes $D/net.pt.
 
@@ -34,6 +34,7 @@
 #include "lockstep/elastic/world.h"
 #include "lockstep/elastic/wrap.h"
 #include "lockstep/launch/report/report.h"
+#include "lockstep/models/transformer/causal_lm.h"
 #include "lockstep/sampler/virtual_rank_sampler.h"
 
 namespace lockstep::elastic::chaos::testing {
@@ -52,16 +53,31 @@ int64_t Number(const char* name, int64_t otherwise) {
   return text && absl::SimpleAtoi(text, &value) ? value : otherwise;
 }
 
+// Three layers; or with $GPT a GPT-2 of two, which reads an image of 7 x 7 pixels as tokens and says its class next.
 struct NetImpl : torch::nn::Module {
-  explicit NetImpl(int64_t hidden)
-      : first(register_module("first", torch::nn::Linear(784, hidden))),
-        second(register_module("second", torch::nn::Linear(hidden, hidden))),
-        third(register_module("third", torch::nn::Linear(hidden, 10))) {}
+  explicit NetImpl(int64_t hidden) {
+    if (Number("GPT", 0) != 0) {
+      models::CausalLMConfig config = {"gpt2", /*vocab_size=*/16, hidden, /*num_hidden_layers=*/2,
+                                       /*num_attention_heads=*/4};
+      config.max_position_embeddings = 49;
+      config.embd_pdrop = config.resid_pdrop = 0.1;
+      gpt = register_module("gpt", models::CausalLM(config));
+      return;
+    }
+    first = register_module("first", torch::nn::Linear(784, hidden));
+    second = register_module("second", torch::nn::Linear(hidden, hidden));
+    third = register_module("third", torch::nn::Linear(hidden, 10));
+  }
   at::Tensor forward(const at::Tensor& x) {
+    if (gpt) {
+      const at::Tensor tokens = at::avg_pool2d(x, 4).flatten(1).sigmoid().mul(15).to(at::kLong);
+      return gpt->forward(tokens).select(1, -1).narrow(1, 0, 10);
+    }
     const auto half = torch::nn::functional::DropoutFuncOptions().p(0.1);
     return third(torch::nn::functional::dropout(second(first(x.flatten(1)).relu()).relu(), half));
   }
-  torch::nn::Linear first, second, third;
+  torch::nn::Linear first{nullptr}, second{nullptr}, third{nullptr};
+  models::CausalLM gpt{nullptr};
 };
 TORCH_MODULE(Net);
 
