@@ -222,8 +222,7 @@ bool Membership::OthersGoOn(int least_nodes) const {
 void Membership::StartAwaited(int least_nodes, absl::Time now) {
   for (const int slot : plan_.SlotsIn(State::kAwaited)) {
     Slot& process = plan_.slots[slot];
-    // When a member has finished, the job is about to end. Only what was to be done in this slot is left.
-    if (plan_.nodes[process.node].leaves || (plan_.finished_members > 0 && !process.owes)) continue;
+    if (!plan_.MayStart(process)) continue;
     const absl::Time start = restarts_.StartOf(slot), head_start_ends = restarts_.HeadStartEnds(slot);
     if (start > now || (head_start_ends > now && OthersGoOn(least_nodes))) {
       LookAt(std::max(start, head_start_ends));

@@ -231,5 +231,21 @@ TEST_F(MembershipNodesTest, AFailureAfterAllWorkCountsAlthoughItsNodeLeaves) {
   EXPECT_THAT(job().result.message(), HasSubstr("rank 3 exited with code 3"));
 }
 
+// Rank 2, which has done its work, keeps the node there.
+TEST_F(MembershipNodesTest, NobodyWaitsForAProcessOfANodeThatLeaves) {
+  limits_.max_restarts = 3;
+  RunTwo();
+  nodes_["b"].slots->OnDone(0, /*all=*/false);
+  nodes_["a"].steps->OnResize(1, 1);
+  Settle();
+  Fail("b", 1, "rank 3 was killed", 1);
+  for (const int slot : {0, 1}) Fail("a", slot, "was killed", 2);
+  Settle();
+  EXPECT_THAT(Told("a"), ElementsAre("start", "start"));
+  for (const int slot : {0, 1}) Ready("a", slot);
+  Settle();
+  EXPECT_THAT(Told("a"), ElementsAre(HasSubstr("0 of 2 in 2 at "), HasSubstr("1 of 2 in 2 at ")));
+}
+
 }  // namespace
 }  // namespace lockstep::launch

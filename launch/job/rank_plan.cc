@@ -22,7 +22,17 @@ std::vector<int> RankPlan::SlotsIn(State state) const {
   return found;
 }
 
-bool RankPlan::SomebodyComes() const { return !SlotsIn(State::kStarting).empty() || !SlotsIn(State::kAwaited).empty(); }
+// When a member has finished, the job is about to end. Only what was to be done in a slot is left.
+bool RankPlan::MayStart(const Slot& slot) const {
+  return !nodes[slot.node].leaves && (finished_members == 0 || slot.owes);
+}
+
+bool RankPlan::SomebodyComes() const {
+  return absl::c_any_of(slots, [this](const Slot& slot) {
+    if (slot.state == State::kAwaited) return MayStart(slot);
+    return slot.state == State::kStarting && !nodes[slot.node].leaves;
+  });
+}
 
 bool RankPlan::IsOfLastGeneration(const Slot& slot) const {
   const bool is_there = slot.state == State::kReady || slot.state == State::kDone;

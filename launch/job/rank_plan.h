@@ -121,6 +121,8 @@ struct RankPlan {
   int NodeOf(int64_t entry) const;
   // The slots in this state.
   std::vector<int> SlotsIn(State state) const;
+  // Returns whether a process is to start in this slot, whose state is kAwaited.
+  bool MayStart(const Slot& slot) const;
   // Returns whether a process that is to take part has not said yet that it is ready.
   bool SomebodyComes() const;
   // Returns whether the process of this slot belongs to the last generation, and has not ended.
