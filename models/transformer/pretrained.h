@@ -42,7 +42,7 @@ absl::StatusOr<CausalLM> LoadPretrained(absl::string_view folder, std::optional<
 // the others last, and then removes weights that an earlier call left under other names. InvalidArgument: parameters are
 // not the config's, which is named, or `max_shard_bytes` is not positive. Other errors are SaveSafetensors()'s.
 absl::Status SavePretrained(absl::string_view folder, const torch::nn::Module& net, const CausalLMConfig& config,
-                            int64_t max_shard_bytes = 5'000'000'000);
+                            int64_t max_shard_bytes = 5000000000);
 
 }  // namespace lockstep::models
 
