@@ -39,6 +39,10 @@ class Programs(unittest.TestCase):
         expected = f"unknown flag --{flag}x; did you mean --{flag}? --help lists the flags\n"
         self.assertEqual(misspelled.stderr, f"{os.path.basename(program)}: {expected}")
 
+    def test_h_is_help(self):
+        # One program stands for all: base/command_line parses both.
+        self.assertEqual(run(PROGRAMS[0], "-h").stdout, run(PROGRAMS[0], "--help").stdout)
+
     def test_help_shows_the_programs_own_flags_and_an_unknown_one_is_answered_with_the_nearest(self):
         # Programs with LibTorch take a third of a second to load.
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -44,7 +44,7 @@ SUITES = {
     "dp": ("dp",),
     "exported": ("models/exported", "optim"),
     "fsdp": ("comm", "comm/shm", "comm/tree_sum", "fsdp"),
-    "gpt": ("comm", "comm/shm", "ddp", "models/transformer", "optim"),
+    "gpt": ("comm", "comm/shm", "ddp", "fsdp", "models/transformer", "optim"),
     "image_loader": ("data", "sampler"),
     "launch": _LAUNCH,
     "network": ("comm", "comm/gloo", "comm/hierarchical", "comm/shm", "ddp", "ddp/hooks"),
