@@ -57,7 +57,7 @@ CC_COMMON = set(
 FLAGS = set(
     """build_tag_filters build_tests_only color compilation_mode copt cxxopt disk_cache features force_pic host_copt host_cxxopt
     incompatible_strict_action_env linkopt repo_env sandbox_debug show_loading_progress show_progress show_result spawn_strategy
-    strategy strip test_env test_output test_tag_filters ui_event_filters""".split()
+    strategy strip test_env test_output test_tag_filters test_timeout ui_event_filters""".split()
 )
 
 _BUILTINS = f"{HERE}builtins.bzl"
