@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -19,13 +20,18 @@ using Phase = AgentState::Phase;
 
 AgentSteps::AgentSteps(std::string id, AgentState state) : id_(std::move(id)), state_(std::move(state)) {}
 
-bool AgentSteps::Runs() const { return state_.phase == Phase::kRunning || state_.phase == Phase::kFailing; }
-
 void AgentSteps::OnJob(const JobState& job) {
+  const auto said = [this] { return std::make_tuple(state_.phase, state_.start, state_.entry); };
+  const auto before = said();
+  Follow(job);
+  must_post_ |= said() != before;
+}
+
+void AgentSteps::Follow(const JobState& job) {
   job_ = job;
   RecordDrain();
   if (const Stranger* me = FindStranger(job, id_)) lost_ = absl::InvalidArgumentError(me->why);
-  if (Runs() || state_.phase == Phase::kLeaving) return;
+  if (Runs(state_) || state_.phase == Phase::kLeaving) return;
   // This generation will not start here, or not again. The leader waits until every member says so.
   const bool over = job.phase == JobState::Phase::kEnding || job.phase == JobState::Phase::kForming;
   if (over && state_.start < job.start) {
@@ -39,16 +45,20 @@ void AgentSteps::OnJob(const JobState& job) {
   if (over) state_.phase = Phase::kReady;
 }
 
+const AgentState& AgentSteps::TakePost() {
+  must_post_ = false;
+  return state_;
+}
+
 void AgentSteps::OnLost(absl::Status status) { lost_ = std::move(status); }
 
 void AgentSteps::OnFailing() {
-  if (Runs()) state_.phase = Phase::kFailing;
+  if (Runs(state_)) state_.phase = Phase::kFailing;
 }
 
 void AgentSteps::OnEnd(bool succeeded, Failure failure) {
   state_.phase = succeeded ? Phase::kSucceeded : Phase::kReady;
   state_.failure = std::move(failure);
-  state_.slots.clear();
   if (!state_.leaving.empty()) state_.phase = Phase::kLeaving;
   OnJob(JobState(job_));  // later generations may have ended meanwhile
 }
@@ -56,7 +66,7 @@ void AgentSteps::OnEnd(bool succeeded, Failure failure) {
 void AgentSteps::OnSignal(int signal, std::string reason) {
   state_.signal = signal;
   state_.leaving = std::move(reason);
-  if (!Runs()) state_.phase = Phase::kLeaving;
+  if (!Runs(state_)) state_.phase = Phase::kLeaving;
 }
 
 void AgentSteps::OnDrain(const std::string& agent) {
@@ -109,6 +119,7 @@ std::optional<NodeStart> AgentSteps::TakeStart() {
   state_.entry = job_.members[node_rank].entry;
   state_.phase = Phase::kRunning;
   state_.failure = {};
+  state_.slots.clear();
   wants_port_ = true;
   return start;
 }
@@ -126,7 +137,7 @@ bool AgentSteps::MustEnd() const {
 }
 
 std::optional<absl::Status> AgentSteps::Result() const {
-  if (Runs()) return std::nullopt;
+  if (Runs(state_)) return std::nullopt;
   if (FindStranger(job_, id_)) return lost_;
   if (job_.phase == JobState::Phase::kDone) return job_.result;
   if (!lost_.ok()) return state_.failure.status.ok() ? lost_ : state_.failure.status;

@@ -56,8 +56,11 @@ class AgentSteps {
   // Returns the leader's decision about them.
   NodeRanks Ranks() const;
 
-  // Returns the state to post now.
   const AgentState& state() const { return state_; }
+  // Returns state(), to post it.
+  const AgentState& TakePost();
+  // Returns whether a decision has changed since then what the others must know.
+  bool must_post() const { return must_post_; }
 
   // The start whose ranks must be started now. It then counts as made.
   std::optional<NodeStart> TakeStart();
@@ -69,7 +72,7 @@ class AgentSteps {
   std::optional<absl::Status> Result() const;
 
  private:
-  bool Runs() const;
+  void Follow(const JobState& job);
   void RecordDrain();
 
   const std::string id_;
@@ -77,6 +80,7 @@ class AgentSteps {
   JobState job_;
   bool wants_port_ = true;
   bool in_reach_ = true;
+  bool must_post_ = false;
   absl::Status lost_;
 };
 

@@ -17,8 +17,7 @@ using AgentPhase = AgentState::Phase;
 
 // Returns whether ranks of `start` run on this node, or will, since it has not noticed yet that it ends.
 bool HasRanks(const AgentState& agent, int64_t start) {
-  return agent.start == start && (agent.phase == AgentPhase::kRunning || agent.phase == AgentPhase::kFailing ||
-                                  agent.phase == AgentPhase::kSucceeded);
+  return agent.start == start && (Runs(agent) || agent.phase == AgentPhase::kSucceeded);
 }
 
 // Returns whether this node has ended its ranks since the rendezvous was out of its reach.

@@ -19,6 +19,10 @@ const AgentState* FindAgent(const Agents& agents, const std::string& id) {
   return found == agents.end() ? nullptr : &found->second;
 }
 
+bool Runs(const AgentState& agent) {
+  return agent.phase == AgentState::Phase::kRunning || agent.phase == AgentState::Phase::kFailing;
+}
+
 bool HasFailed(const AgentState& agent, int64_t start) {
   return agent.start == start && (agent.phase == AgentState::Phase::kFailing || !agent.failure.status.ok());
 }

@@ -73,7 +73,7 @@ struct AgentState {
   // The agents that this one asks to leave, as somebody told it. They have no later life, so the list only grows.
   std::vector<std::string> drains;
   NodeLimits resize;  // the limits that it asks for, as somebody told it
-  // While its ranks run, about processes that ask for generations (launch/link): see NodeSlots.
+  // Of its ranks that run or have run last, about processes that ask for generations (launch/link): see NodeSlots.
   std::vector<SlotState> slots;
   int link_port = 0;  // at which a socket listens for rank 0 of the next of these generations
   int64_t progressed = 0, step = -1;
@@ -83,6 +83,9 @@ using Agents = std::map<std::string, AgentState>;  // by id
 
 // Null if this agent is not there.
 const AgentState* FindAgent(const Agents& agents, const std::string& id);
+
+// Returns whether ranks run on this node.
+bool Runs(const AgentState& agent);
 
 // Returns whether a rank of `start` has failed on this node.
 bool HasFailed(const AgentState& agent, int64_t start);

@@ -138,8 +138,13 @@ void Membership::DropLeavingNodes() {
   }
 }
 
-// The state of the agent of a node that has said something of its processes, or null.
+// The state of the agent of a node that has said something of its processes, which run, or null.
 const AgentState* Membership::Find(const Agents& agents, int index) const {
+  const AgentState* agent = FindEvenIfEnded(agents, index);
+  return agent && Runs(*agent) ? agent : nullptr;
+}
+
+const AgentState* Membership::FindEvenIfEnded(const Agents& agents, int index) const {
   const RankPlan::Node& node = plan_.nodes[index];
   const AgentState* agent = FindAgent(agents, node.agent);
   if (node.gone || !agent || agent->entry != node.entry) return nullptr;

@@ -102,6 +102,7 @@ class Membership {
   // Nodes.
   static JoinOptions NotAsked();
   const AgentState* Find(const Agents& agents, int index) const;
+  const AgentState* FindEvenIfEnded(const Agents& agents, int index) const;
   void Drop(int slot);
   void DropNode(RankPlan::Node* node);
   void DropLeavingNodes();
@@ -113,7 +114,7 @@ class Membership {
   void Record(const Agents& agents, absl::Time now);
   void ForEachProcess(const AgentState& agent, const RankPlan::Node& node,
                       const std::function<void(int slot, const SlotState& state)>& record) const;
-  std::vector<SlotFailure> NewFailures(const Agents& agents) const;
+  std::vector<SlotFailure> NewFailures(const Agents& agents, bool even_if_ended) const;
   void RecordProgress(int node, const AgentState& agent);
   void RecordSlot(int slot, const SlotState& state, absl::Time now);
   void OnReady(int slot, const SlotState& state, absl::Time now);

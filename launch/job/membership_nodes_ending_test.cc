@@ -231,6 +231,41 @@ TEST_F(MembershipNodesTest, AFailureAfterAllWorkCountsAlthoughItsNodeLeaves) {
   EXPECT_THAT(job().result.message(), HasSubstr("rank 3 exited with code 3"));
 }
 
+// The leader hears of it once the node has ended its ranks, since nobody saw the node.
+TEST_F(MembershipNodesTest, AFailureAfterAllWorkCountsAlthoughItsNodeWasOutOfReach) {
+  RunTwo();
+  for (const char* id : {"a", "b"}) {
+    for (const int slot : {0, 1}) nodes_[id].slots->OnDone(slot, /*all=*/true);
+  }
+  Settle();
+  Fail("b", 1, "rank 3 exited with code 3", 1, /*killed=*/false);
+  Posts();
+  nodes_["b"].steps->OnReach(false);
+  Update(&nodes_["b"]);
+  EXPECT_FALSE(nodes_["b"].slots);
+  nodes_["b"].steps->OnReach(true);
+  Settle();
+  for (const int slot : {0, 1}) nodes_["a"].slots->OnEnd(slot, {});
+  Settle();
+  EXPECT_EQ(job().phase, JobState::Phase::kDone);
+  EXPECT_THAT(job().result.message(), HasSubstr("rank 3 exited with code 3"));
+}
+
+// Its last processes do not count as those of the next start.
+TEST_F(MembershipNodesTest, ANodeThatComesBackStartsWithNewProcesses) {
+  RunTwo();
+  nodes_["b"].steps->OnReach(false);
+  Posts();
+  Update(&nodes_["b"]);
+  coordinator_->Update(Posts(), Now());
+  EXPECT_EQ(job().members.size(), 1u);
+  nodes_["b"].steps->OnReach(true);
+  Settle();
+  ASSERT_EQ(job().members.size(), 2u);
+  EXPECT_EQ(nodes_["b"].steps->state().slots[0].phase, SlotState::Phase::kStarting);
+  EXPECT_EQ(job().ranks.SlotsIn(RankPlan::State::kStarting).size(), 2u);
+}
+
 // Rank 2, which has done its work, keeps the node there.
 TEST_F(MembershipNodesTest, NobodyWaitsForAProcessOfANodeThatLeaves) {
   limits_.max_restarts = 3;

@@ -33,7 +33,7 @@ void Membership::Record(const Agents& agents, absl::Time now) {
     RecordProgress(static_cast<int>(node), *agent);
     ForEachProcess(*agent, plan_.nodes[node], [&](int slot, const SlotState& state) { RecordSlot(slot, state, now); });
   }
-  for (const SlotFailure& failure : NewFailures(agents)) RecordFailure(failure, now);
+  for (const SlotFailure& failure : NewFailures(agents, /*even_if_ended=*/false)) RecordFailure(failure, now);
 }
 
 // Calls `record` with each slot of this node whose process is the one that the agent speaks of.
@@ -45,11 +45,12 @@ void Membership::ForEachProcess(const AgentState& agent, const RankPlan::Node& n
   }
 }
 
-// Before() others first.
-std::vector<Membership::SlotFailure> Membership::NewFailures(const Agents& agents) const {
+// Before() others first. `even_if_ended`: also on nodes whose processes have been ended since.
+std::vector<Membership::SlotFailure> Membership::NewFailures(const Agents& agents, bool even_if_ended) const {
   std::vector<SlotFailure> failures;
   for (size_t index = 0; index < plan_.nodes.size(); ++index) {
-    const AgentState* agent = Find(agents, static_cast<int>(index));
+    const int i = static_cast<int>(index);
+    const AgentState* agent = even_if_ended ? FindEvenIfEnded(agents, i) : Find(agents, i);
     if (!agent) continue;
     const RankPlan::Node& node = plan_.nodes[index];
     ForEachProcess(*agent, node, [&](int slot, const SlotState& state) {
@@ -65,7 +66,7 @@ std::vector<Membership::SlotFailure> Membership::NewFailures(const Agents& agent
 
 void Membership::RecordLateFailures(const Agents& agents) {
   const bool had_failed = !plan_.late.ok();
-  for (const SlotFailure& failure : NewFailures(agents)) RecordLateFailure(failure);
+  for (const SlotFailure& failure : NewFailures(agents, /*even_if_ended=*/true)) RecordLateFailure(failure);
   changed_ |= had_failed != !plan_.late.ok();
 }
 

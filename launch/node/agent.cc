@@ -76,7 +76,7 @@ class Agent {
 
  private:
   absl::Status TakePort();
-  void Post() { link_.Post(steps_.state()); }
+  void Post() { link_.Post(steps_.TakePost()); }
   void TakeJob();
   bool IsNoHelp(const JobState& job) const;
   void Announce(const JobState& job);
@@ -181,7 +181,6 @@ void Agent::TakeJob() {
   Say(change);
   if (!change.empty()) events_.Notice(change);
   Announce(*job);
-  const AgentState before = steps_.state();
   steps_.OnReach(!reach.away);
   steps_.OnJob(*job);
   if (IsNoHelp(*job)) steps_.OnLost(FindProgram(argv_[0]).status());
@@ -189,8 +188,7 @@ void Agent::TakeJob() {
   if (steps_.state().phase == AgentState::Phase::kReady) {
     if (const absl::Status port = TakePort(); !port.ok()) steps_.OnLost(port);
   }
-  const AgentState& after = steps_.state();
-  if (before.phase != after.phase || before.start != after.start || before.entry != after.entry) Post();
+  if (steps_.must_post()) Post();
 }
 
 // Returns whether this node has come to a job that runs already, and cannot start its program. At the first start the

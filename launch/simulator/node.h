@@ -64,7 +64,8 @@ struct Simulation::Node {
   int64_t leaves_since_ms = -1;
   bool evicted = false;         // the store has dropped its post
   bool was_lost = false;        // the same, some time before
-  bool evicted_in_run = false;  // since its ranks started
+  int64_t evicted_ms = -1;      // the last time
+  bool evicted_in_run = false;  // since the decision that started its ranks
   bool returned = false;
   bool running = false;        // ranks run or are being ended
   bool ending = false;         // and this has begun

@@ -302,7 +302,8 @@ void Simulation::StartRanks(Node* node, const NodeStart& start) {
   Trace(absl::StrCat(node->id, " starts generation ", start.number));
   AuditStart(*node, start);
   node->running = true;
-  node->ending = node->evicted_in_run = false;
+  node->ending = false;
+  node->evicted_in_run = node->evicted_ms >= entered_ms_.at(node->steps->state().entry);
   node->start = start.number;
   const int64_t number = ++node->running_number;
   Post(node);

@@ -12,7 +12,7 @@ namespace lockstep::launch {
 
 void Simulation::Post(Node* node) {
   const uint64_t number = ++node->posts;
-  const AgentState state = node->steps->state();
+  const AgentState state = node->steps->TakePost();
   ++messages_;
   After(Delay(), [this, node, number, state] {
     const bool host_is_cut = !config_.leader_can_change && Leader()->cut && node->index != leader_;
@@ -53,6 +53,7 @@ void Simulation::Look() {
   // Decisions of one leader arrive in their order.
   decided_ms_ = std::max(decided_ms_, now() + (config_.leader_can_change ? Delay() : 0));
   const JobState& job = coordinator_->job();
+  for (const Member& member : job.members) entered_ms_.emplace(member.entry, now());
   After(decided_ms_ - now(), [this, job, told = HasToldSuccess(job.start), epoch = leader_epoch_] {
     if (epoch != leader_epoch_) return;
     decision_ = job;
@@ -84,11 +85,9 @@ void Simulation::DeliverDecision(Node* node) {
   if (!ReachesStore(*node) || host_is_cut || node->returned || !node->steps || node->decision_seen == decisions_)
     return;
   node->decision_seen = decisions_;
-  const AgentState before = node->steps->state();
   node->steps->OnJob(decision_);
   if (node->steps->wants_port() && !node->running) node->steps->OnPort(++node->port);
-  const AgentState& after = node->steps->state();
-  if (before.phase != after.phase || before.start != after.start || before.entry != after.entry) Post(node);
+  if (node->steps->must_post()) Post(node);
   AfterChange(node);
   if (node->running && !node->ending && node->slots) Apply(node);
   const bool is_over = decision_.phase != JobPhase::kRunning || decision_.start != node->start;
@@ -120,6 +119,7 @@ void Simulation::Evict(Node* node, int64_t epoch) {
     left_out->second = {left_out->second.times, now(), /*evicted=*/true};
   }
   node->evicted = node->evicted_in_run = true;
+  node->evicted_ms = now();
   node->was_lost |= !node->returned;
   node->gone_ms = now();
   posts_.erase(node->id);
