@@ -41,9 +41,10 @@ namespace lockstep::elastic {
 //   });
 //
 // The parameters are cut into pieces, which do not depend on the number of ranks. Each piece, its value and its
-// optimizer's state, is in the private memory of two ranks. Both step it, and so have the same bits. One of them copies
-// the value to the pages that all ranks of the host read. The pages are only a copy: if a rank dies at any moment, the
-// next group makes new pages from the pieces, and nothing reads the old ones. If a rank comes or dies, ranks give each
+// optimizer's state, is in the private memory of two ranks, on two hosts if there are several. Both step it, and so have
+// the same bits. Forward and backward read a copy. If the ranks share memory (shm), one of the two ranks copies the value
+// to pages that all read. Otherwise it is gathered with the others of its unit when the unit is used. If a rank dies at
+// any moment, the next group makes new copies, and nothing reads the old ones. If a rank comes or dies, ranks give each
 // other pieces from their memory, until each is on two ranks again.
 //
 // With optimizers that step element by element, all steps have the bits of ddp::DistributedDataParallel with as many
@@ -59,8 +60,9 @@ class ShardedModel {
   const std::vector<std::string>& piece_names() const { return kept_->piece_names(); }
 
   // Wraps the module as fsdp::Wrap() does, and returns its errors. Call it in the function that World::Run() calls, on
-  // every rank of its group. The result must end with that call of the function. Its parameters() and its module's are
-  // whole in it, and are valid until that function returns. World::Commit() does the work of the result's Step(): it waits
+  // every rank of its group. The result must end with that call of the function, and the parameters are valid in it only.
+  // If the ranks share memory they are whole. Otherwise they are so in forward and backward, within FullParameters(), and
+  // on rank `to` after World::GatherShards(to), until the next forward or Commit(). World::Commit() does the work of the result's Step(): it waits
   // for the gradients before it calls `apply`, and publishes the parameters after it. ClipGradNorm() may be called
   // before Commit().
   absl::StatusOr<fsdp::FullyShardedDataParallel<Net>> Wrap(comm::ProcessGroup* group) {

@@ -23,9 +23,16 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::Place;
+using testing::SmallTrainingTest;
 
-class ShardedModelTest : public testing::SmallTrainingTest {
+// On shared pages, and over Gloo paged, as between hosts.
+class ShardedModelTest : public SmallTrainingTest, public ::testing::WithParamInterface<const char*> {
  protected:
+  void SetUp() override {
+    SmallTrainingTest::SetUp();
+    setenv("BACKEND", GetParam(), 1);
+  }
+
   // Returns the digest of a replicated training on one rank.
   std::string ReplicatedDigest(int steps) {
     const std::string digest = DigestOfQuietRun(1, steps);
@@ -48,7 +55,7 @@ class ShardedModelTest : public testing::SmallTrainingTest {
   }
 };
 
-TEST_F(ShardedModelTest, HasTheBitsOfAReplicatedTraining) {
+TEST_P(ShardedModelTest, HasTheBitsOfAReplicatedTraining) {
   const std::string replicated = ReplicatedDigest(30);
   for (const int ranks : {1, 2, 3, 4, 5, 6}) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
@@ -56,7 +63,7 @@ TEST_F(ShardedModelTest, HasTheBitsOfAReplicatedTraining) {
   }
 }
 
-TEST_F(ShardedModelTest, SurvivesTheDeathOfAnyRankInAStep) {
+TEST_P(ShardedModelTest, SurvivesTheDeathOfAnyRankInAStep) {
   const std::string replicated = ReplicatedDigest(30);
   for (const char* place : {"backward", "half", "stepped"}) {
     for (const char* rank : {"0", "2"}) {
@@ -69,7 +76,7 @@ TEST_F(ShardedModelTest, SurvivesTheDeathOfAnyRankInAStep) {
 }
 
 // Also the first step, before which no rank has a state, and the only other rank.
-TEST_F(ShardedModelTest, SurvivesTheDeathOfOneOfTwoRanks) {
+TEST_P(ShardedModelTest, SurvivesTheDeathOfOneOfTwoRanks) {
   const std::string replicated = ReplicatedDigest(20);
   for (const char* place : {"backward", "half", "stepped"}) {
     for (const int step : {0, 10}) {
@@ -81,7 +88,8 @@ TEST_F(ShardedModelTest, SurvivesTheDeathOfOneOfTwoRanks) {
 }
 
 // The pages are half written, or the others have them and do not know it.
-TEST_F(ShardedModelTest, SurvivesADeathWhileTheShardsArePublished) {
+class SharedPagesTest : public ShardedModelTest {};
+TEST_P(SharedPagesTest, SurvivesADeathWhileTheShardsArePublished) {
   const std::string replicated = ReplicatedDigest(30);
   for (const int microseconds : {0, 50, 200}) {
     for (const char* rank : {"0", "2"}) {
@@ -92,7 +100,7 @@ TEST_F(ShardedModelTest, SurvivesADeathWhileTheShardsArePublished) {
   }
 }
 
-TEST_F(ShardedModelTest, SurvivesASecondDeathWhileTheModelIsWrappedAgain) {
+TEST_P(ShardedModelTest, SurvivesASecondDeathWhileTheModelIsWrappedAgain) {
   const std::string replicated = ReplicatedDigest(120);
   setenv("PAUSE_US", "5000", 1);
   for (const int microseconds : {0, 1000}) {
@@ -108,7 +116,7 @@ TEST_F(ShardedModelTest, SurvivesASecondDeathWhileTheModelIsWrappedAgain) {
 }
 
 // A rank that dies when it gives its state to the one that has come in place of the first.
-TEST_F(ShardedModelTest, SurvivesADeathInAHeal) {
+TEST_P(ShardedModelTest, SurvivesADeathInAHeal) {
   const std::string replicated = ReplicatedDigest(120);
   setenv("PAUSE_US", "5000", 1);
   for (const char* rank : {"0", "1"}) {
@@ -123,7 +131,7 @@ TEST_F(ShardedModelTest, SurvivesADeathInAHeal) {
 }
 
 // Ranks come and die, so shards go from rank to rank.
-TEST_F(ShardedModelTest, SurvivesManyDeathsOneAtATime) {
+TEST_P(ShardedModelTest, SurvivesManyDeathsOneAtATime) {
   const std::string replicated = ReplicatedDigest(250);
   setenv("PAUSE_US", "10000", 1);
   const pid_t launcher = StartTraining(5, 250);
@@ -144,7 +152,7 @@ TEST_F(ShardedModelTest, SurvivesManyDeathsOneAtATime) {
 }
 
 // All processes start again; here without a checkpoint.
-TEST_F(ShardedModelTest, SaysSoIfBothRanksThatHadAShardDie) {
+TEST_P(ShardedModelTest, SaysSoIfBothRanksThatHadAShardDie) {
   const std::string replicated = ReplicatedDigest(30);
   for (const int step : {0, 15}) {
     SCOPED_TRACE(absl::StrCat("step ", step));
@@ -155,7 +163,7 @@ TEST_F(ShardedModelTest, SaysSoIfBothRanksThatHadAShardDie) {
 }
 
 // Rank 0 has the whole model then.
-TEST_F(ShardedModelTest, GivesRank0TheWholeModelIfThereAreTooFewRanks) {
+TEST_P(ShardedModelTest, GivesRank0TheWholeModelIfThereAreTooFewRanks) {
   const std::string replicated = ReplicatedDigest(15);
   setenv("MIN_RANKS", "3", 1);
   setenv("WAIT_MS", "300", 1);
@@ -164,17 +172,16 @@ TEST_F(ShardedModelTest, GivesRank0TheWholeModelIfThereAreTooFewRanks) {
   EXPECT_EQ(ReadFile(folder_ + "resumable"), replicated) << Err();
 }
 
-TEST_F(ShardedModelTest, SaysWhatItNeeds) {
+TEST_F(SmallTrainingTest, AShardedModelSaysWhatItNeeds) {
   setenv("SHARDED", "1", 1);
   setenv("CHECK_EVERY", "1", 1);
   EXPECT_EQ(Wait(StartTraining(1, 5)), 1);
   EXPECT_THAT(Err(), HasSubstr("Options::check_every sees no parameters of a ShardedModel, which is kept"));
-  unsetenv("CHECK_EVERY");
-  setenv("BACKEND", "gloo", 1);
-  EXPECT_EQ(Wait(StartTraining(2, 5)), 1);
-  EXPECT_THAT(Err(), HasSubstr("fsdp::Wrap: rank 0: allocating memory that the ranks have in common: their backend "
-                               "shares no memory"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, ShardedModelTest, ::testing::Values("auto", "gloo"),
+                         [](const auto& param) { return std::string(param.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, SharedPagesTest, ::testing::Values("auto"));
 
 }  // namespace
 }  // namespace lockstep::elastic

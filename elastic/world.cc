@@ -276,7 +276,6 @@ absl::Status World::AwaitRanks() {
                    absl::FormatDuration(options_.wait_for_ranks), "; ", steps_->step(), " steps are complete"));
   status.SetPayload(kResumable, absl::Cord());
   LOCKSTEP_RETURN_IF_ERROR(GatherShards());
-  if (group().rank() == 0) shards_->AssembleModels();
   present_->facts.is_final = true;
   return status;
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
+#include "lockstep/fsdp/internal/parameter_key.h"
 
 namespace lockstep::elastic::internal {
 
@@ -117,6 +118,7 @@ std::vector<at::Tensor> KeptModel::buffers() const {
 }
 
 void KeptModel::Assemble() {
+  if (shards_.assemble) return shards_.assemble();
   const c10::NoGradGuard no_grad;
   size_t next = 0;
   for (const auto& [name, parameter] : divided_) {
@@ -126,7 +128,7 @@ void KeptModel::Assemble() {
       const KeptShard& shard = shards_.shards[next];
       Flat(whole).narrow(0, shard.begin, shard.end - shard.begin).copy_(shard.tensor);
     }
-    at::Tensor(parameter).set_data(whole);
+    fsdp::internal::ReplaceData(parameter, whole);
   }
 }
 

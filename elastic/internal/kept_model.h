@@ -38,7 +38,8 @@ class KeptModel {
 
   std::vector<at::Tensor> buffers() const;
 
-  // Gives the module's parameters new memory with the values of the pieces, all of which this rank has.
+  // Gives the module's parameters the values of the pieces, all of which this rank has: if it is wrapped, until the next
+  // forward or step, and else in new memory.
   void Assemble();
 
  private:

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/comm/internal/flat.h"
 #include "lockstep/elastic/internal/healing.h"
@@ -93,10 +94,6 @@ absl::Status Shards::PrepareModels() const {
     LOCKSTEP_RETURN_IF_ERROR(prepare());
   }
   return absl::OkStatus();
-}
-
-void Shards::AssembleModels() const {
-  for (const Model& each : models_) each.model->Assemble();
 }
 
 std::vector<Shards::Parameter> Shards::Parameters() const {
@@ -212,7 +209,11 @@ absl::Status Shards::Gather(comm::ProcessGroup& group, int to) const {
   }
   std::vector<Move> all;
   for (const auto& [sources, parameters] : moves) all.push_back({sources, {to}, parameters});
-  return Transfer(group, all);
+  LOCKSTEP_RETURN_IF_ERROR(Transfer(group, all));
+  if (group.rank() != to) return absl::OkStatus();
+  return TorchStatus("World::GatherShards", [this] {
+    for (const Model& each : models_) each.model->Assemble();
+  });
 }
 
 // Each move is a healing of a few values: the states of its parameters.

@@ -39,8 +39,6 @@ class Shards {
   absl::Status CheckModels() const;
   // The models wait for their gradients. FailedPrecondition: a model is not wrapped. The group's errors.
   absl::Status PrepareModels() const;
-  // On a rank that has all shards: gives the modules' parameters new memory with these values.
-  void AssembleModels() const;
 
   // This rank has the state of all parameters, or of none.
   void HaveAll() { SetAll(true); }

@@ -172,7 +172,6 @@ TEST(Shards, MovesThePiecesOfAModelWithTheirStates) {
       }
       LOCKSTEP_RETURN_IF_ERROR(training.shards.Gather(group, 0));
       if (group.rank() != 0) return absl::OkStatus();
-      training.shards.AssembleModels();
       EXPECT_TRUE(training.State() == whole);
       return absl::OkStatus();
     });

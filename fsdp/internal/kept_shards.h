@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,7 +23,7 @@ struct KeptShard {
   int64_t begin = 0, end = 0;  // in the parameter's memory; `begin` is a multiple of 16
   at::Tensor tensor;           // flat, the optimizer's parameter; without elements on ranks that do not keep it
   // Ranks of the present group; equal if there is one rank.
-  int owner = 0;   // copies its values to where all ranks read them
+  int owner = 0;   // gives its values to all ranks
   int second = 0;  // has the values too if the owner dies
 };
 
@@ -33,7 +35,17 @@ struct KeptShards {
   std::function<absl::Status()> prepare_step;
   // After the optimizer's step: gives the module of every rank the new values. Every rank must call it.
   std::function<absl::Status()> publish;
+  // Gives the module of this rank, which has all shards, all values until the next forward or step.
+  std::function<void()> assemble;
 };
+
+// The shards' tensors, by parameter and first element.
+using ShardsByPlace = std::map<std::pair<std::string, int64_t>, at::Tensor>;
+inline ShardsByPlace ByPlace(const KeptShards& kept) {
+  ShardsByPlace shards;
+  for (const KeptShard& shard : kept.shards) shards[{shard.parameter, shard.begin}] = shard.tensor;
+  return shards;
+}
 
 }  // namespace lockstep::fsdp::internal
 

@@ -17,11 +17,19 @@ namespace {
 // True if another tensor has the parameter's memory, such as a view or a state dict.
 bool IsShared(const at::Tensor& parameter) { return parameter.storage().use_count() > 1; }
 
+// Those of a unit's parameters.
+PagedUnit::Kept ShardsOf(const ShardedUnit& unit, const ShardsByPlace& all) {
+  PagedUnit::Kept shards;
+  for (const Piece& piece : unit.layout.pieces)
+    shards[{piece.parameter, piece.begin}] = all.at({unit.parameters[piece.parameter].name, piece.begin});
+  return shards;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::ProcessGroup* group,
                                                                      const std::vector<ShardedUnit>& units,
-                                                                     int whole_units) {
+                                                                     int whole_units, const KeptShards* kept) {
   std::vector<std::string> names;
   int64_t bytes = 1;
   std::string shared;
@@ -30,7 +38,7 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::Proce
     const int64_t most = std::max<int64_t>(unit.layout.slices.back(), group->size() * unit.layout.share);
     bytes = std::max<int64_t>(bytes, most * unit.parameters[0].tensor.element_size());
     for (const NamedTensor& parameter : unit.parameters) {
-      if (shared.empty() && IsShared(parameter.tensor)) shared = parameter.name;
+      if (!kept && shared.empty() && IsShared(parameter.tensor)) shared = parameter.name;
     }
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all, group->AllGatherBytes(shared));
@@ -42,16 +50,21 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::Proce
   }
   std::unique_ptr<PagedMemory> memory(new PagedMemory(group, bytes, std::move(names), whole_units));
   absl::Status status;
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = memory->Distribute(units); }));
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = memory->Distribute(units, kept); }));
   LOCKSTEP_RETURN_IF_ERROR(status);
   return std::unique_ptr<ParameterMemory>(std::move(memory));
 }
 
-absl::Status PagedMemory::Distribute(const std::vector<ShardedUnit>& units) {
+absl::Status PagedMemory::Distribute(const std::vector<ShardedUnit>& units, const KeptShards* kept) {
+  const ShardsByPlace shards = kept ? ByPlace(*kept) : ShardsByPlace();
   for (size_t i = 0; i < units.size(); ++i) {
     units_.push_back(std::make_shared<PagedUnit>(group_, units[i]));
-    LOCKSTEP_RETURN_IF_ERROR(
-        units_[i]->Distribute(units_[i], buffers(), [this, i](PagedUnit& unit) { Need(unit, i); }));
+    const auto need = [this, i](PagedUnit& unit) { Need(unit, i); };
+    if (kept) {
+      units_[i]->Keep(units_[i], ShardsOf(units[i], shards), need);
+    } else {
+      LOCKSTEP_RETURN_IF_ERROR(units_[i]->Distribute(units_[i], buffers(), need));
+    }
   }
   return absl::OkStatus();
 }
@@ -63,6 +76,7 @@ PagedMemory::~PagedMemory() {
 std::string PagedMemory::Who() const { return absl::StrCat("rank ", group_->rank(), ": fully sharded training"); }
 
 void PagedMemory::BeginForward() {
+  if (std::exchange(assembled_, false)) FreeAll();  // the other ranks gather
   ThrowIfError(std::exchange(written_, absl::OkStatus()));
   for (const std::shared_ptr<PagedUnit>& unit : units_) {
     const std::string replaced = unit->Replaced();
@@ -179,6 +193,16 @@ absl::Status PagedMemory::EndFull() {
   FreeAll();
   if (writes_) written_ = absl::OkStatus();
   return absl::OkStatus();
+}
+
+void PagedMemory::Assemble() {
+  const c10::NoGradGuard no_grad;
+  FreeAll();
+  for (const std::shared_ptr<PagedUnit>& unit : units_) {
+    unit->Assemble(at::empty({unit->bytes()}, at::kByte));
+    present_.push_back({unit.get(), /*pooled=*/false});
+  }
+  assembled_ = true;
 }
 
 void PagedMemory::BeginShards() {

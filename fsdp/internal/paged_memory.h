@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/kept_shards.h"
 #include "lockstep/fsdp/internal/paged_unit.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
@@ -31,10 +32,11 @@ namespace lockstep::fsdp::internal {
 class PagedMemory final : public ParameterMemory {
  public:
   // Frees the memory of all parameters, whose values become rank 0's. `group` is borrowed. Every rank must call it.
-  // InvalidArgument: another tensor holds a parameter's memory.
+  // InvalidArgument: another tensor holds a parameter's memory. `kept` may be null. Otherwise the values are those of its
+  // shards, which this rank gives the others at each gather, and whatever memory the parameters had is left.
   static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(comm::ProcessGroup* group,
-                                                                 const std::vector<ShardedUnit>& units,
-                                                                 int whole_units);
+                                                                 const std::vector<ShardedUnit>& units, int whole_units,
+                                                                 const KeptShards* kept);
   ~PagedMemory() override;
 
   at::Tensor Shard(size_t unit, const Piece& piece) const override { return units_[unit]->Shard(piece); }
@@ -49,6 +51,7 @@ class PagedMemory final : public ParameterMemory {
   absl::Status BeforeReduction(size_t unit, bool brings) override;
   absl::Status BeginFull(bool write) override;
   absl::Status EndFull() override;
+  void Assemble() override;
   void BeginShards() override;
   void EndShards() override { shards_only_ = false; }
   absl::Status AfterStep() override;
@@ -64,7 +67,7 @@ class PagedMemory final : public ParameterMemory {
         group_(group),
         whole_units_(whole_units),
         order_(group, std::move(names)) {}
-  absl::Status Distribute(const std::vector<ShardedUnit>& units);
+  absl::Status Distribute(const std::vector<ShardedUnit>& units, const KeptShards* kept);
 
   void Need(PagedUnit& unit, size_t index);
   absl::Status GatherAll();
@@ -82,6 +85,7 @@ class PagedMemory final : public ParameterMemory {
   bool training_ = false;         // between a forward with gradients and AfterStep()
   int evaluations_ = 0;           // forwards without gradients
   bool full_ = false, writes_ = false;
+  bool assembled_ = false;    // all units are present on this rank alone
   bool shards_only_ = false;  // operators take parameters without values
   absl::Status written_;      // the parameter that was written to, but not kept
 };

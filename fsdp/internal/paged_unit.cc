@@ -1,6 +1,6 @@
 #include "lockstep/fsdp/internal/paged_unit.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -20,6 +20,7 @@ at::Tensor PagedUnit::Elements(const at::Tensor& bytes, int64_t numel) const {
 void PagedUnit::ForPieces(const at::Tensor& all, const std::function<at::Tensor(int parameter)>& flat,
                           const std::function<void(const at::Tensor& shared, const at::Tensor& own)>& copy) const {
   for (const Piece& piece : unit_.layout.pieces) {
+    if (piece.is_second) continue;
     const int64_t count = piece.end - piece.begin;
     copy(all.narrow(0, piece.rank * unit_.layout.share + piece.in_share, count),
          flat(piece.parameter).narrow(0, piece.begin, count));
@@ -50,6 +51,18 @@ absl::Status PagedUnit::Distribute(const std::shared_ptr<PagedUnit>& self, Buffe
   need_ = std::move(need);
   for (const NamedTensor& parameter : unit_.parameters) MakePageable(parameter.tensor, self);
   return absl::OkStatus();
+}
+
+void PagedUnit::Keep(const std::shared_ptr<PagedUnit>& self, Kept shards, std::function<void(PagedUnit&)> need) {
+  const c10::NoGradGuard no_grad;
+  kept_ = std::move(shards);
+  need_ = std::move(need);
+  for (const NamedTensor& parameter : unit_.parameters) {
+    const at::Tensor& tensor = parameter.tensor;
+    // Its memory may be that of pages that all parameters share.
+    ReplaceData(tensor, at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().requires_grad(false)));
+    MakePageable(tensor, self);
+  }
 }
 
 void PagedUnit::Forsake() {
@@ -88,19 +101,34 @@ std::string PagedUnit::Written() const {
 }
 
 at::Tensor PagedUnit::Shard(const Piece& piece) const {
+  if (!share_.defined()) return kept_.at({piece.parameter, piece.begin});
   return share_.narrow(0, piece.in_share, piece.end - piece.begin);
+}
+
+// Kept shards are packed first.
+absl::Status PagedUnit::GatherShares(const at::Tensor& all, BufferPool& buffers) const {
+  if (share_.defined()) return group_->AllGatherIntoTensor(all.narrow(0, 0, bytes()), share_.view(at::kByte));
+  const at::Tensor buffer = buffers.Take();
+  const at::Tensor share = Elements(buffer, unit_.layout.share);
+  for (const Piece& piece : unit_.layout.pieces) {
+    if (piece.rank != group_->rank() || piece.is_second) continue;
+    share.narrow(0, piece.in_share, piece.end - piece.begin).copy_(Shard(piece));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(group_->AllGatherIntoTensor(all.narrow(0, 0, bytes()), share.view(at::kByte)));
+  buffers.Give(buffer);
+  return absl::OkStatus();
 }
 
 absl::Status PagedUnit::JoinGather(BufferPool& buffers) const {
   const at::Tensor buffer = buffers.Take();
-  LOCKSTEP_RETURN_IF_ERROR(group_->AllGatherIntoTensor(buffer.narrow(0, 0, bytes()), share_.view(at::kByte)));
+  LOCKSTEP_RETURN_IF_ERROR(GatherShares(buffer, buffers));
   buffers.Give(buffer);
   return absl::OkStatus();
 }
 
 absl::Status PagedUnit::Gather(const at::Tensor& whole, BufferPool& buffers) {
   const at::Tensor shares = unit_.layout.in_order ? whole : buffers.Take();
-  LOCKSTEP_RETURN_IF_ERROR(group_->AllGatherIntoTensor(shares.narrow(0, 0, bytes()), share_.view(at::kByte)));
+  LOCKSTEP_RETURN_IF_ERROR(GatherShares(shares, buffers));
   const at::Tensor memory = Elements(whole, unit_.layout.numel);
   const auto flat = [&](int k) {
     return memory.narrow(0, unit_.layout.offsets[k], unit_.parameters[k].tensor.numel());
@@ -110,13 +138,28 @@ absl::Status PagedUnit::Gather(const at::Tensor& whole, BufferPool& buffers) {
               [](const at::Tensor& shared, const at::Tensor& own) { own.copy_(shared); });
     buffers.Give(shares);
   }
+  Show(whole);
+  return absl::OkStatus();
+}
+
+void PagedUnit::Assemble(const at::Tensor& whole) {
+  const at::Tensor memory = Elements(whole, unit_.layout.numel);
+  for (const Piece& piece : unit_.layout.pieces) {
+    if (piece.is_second) continue;
+    memory.narrow(0, unit_.layout.offsets[piece.parameter] + piece.begin, piece.end - piece.begin).copy_(Shard(piece));
+  }
+  Show(whole);
+}
+
+void PagedUnit::Show(const at::Tensor& whole) {
+  const at::Tensor memory = Elements(whole, unit_.layout.numel);
   versions_.clear();
   for (size_t k = 0; k < unit_.parameters.size(); ++k) {
-    SetData(unit_.parameters[k].tensor, flat(static_cast<int>(k)).mutable_data_ptr());
-    versions_.push_back(unit_.parameters[k].tensor._version());
+    const at::Tensor& parameter = unit_.parameters[k].tensor;
+    SetData(parameter, memory.narrow(0, unit_.layout.offsets[k], parameter.numel()).mutable_data_ptr());
+    versions_.push_back(parameter._version());
   }
   whole_ = whole;
-  return absl::OkStatus();
 }
 
 void PagedUnit::KeepWritten() {

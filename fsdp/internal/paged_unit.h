@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,6 +30,9 @@ class PagedUnit final : public Pageable {
   // Gives each rank its share of rank 0's values, and frees the parameters. Every rank must call it.
   absl::Status Distribute(const std::shared_ptr<PagedUnit>& self, BufferPool& buffers,
                           std::function<void(PagedUnit&)> need);
+  // Instead of Distribute(): `shards` are the values of this rank's pieces, by parameter and first element.
+  using Kept = std::map<std::pair<int, int64_t>, at::Tensor>;
+  void Keep(const std::shared_ptr<PagedUnit>& self, Kept shards, std::function<void(PagedUnit&)> need);
   // The parameters may outlive this object's owner. Then an operator on them is an error.
   void Forsake();
 
@@ -48,6 +53,8 @@ class PagedUnit final : public Pageable {
 
   // Gathers all values into `whole`, which has bytes() bytes or more. Every rank must call it.
   absl::Status Gather(const at::Tensor& whole, BufferPool& buffers);
+  // Makes `whole` of kept shards, all of which this rank has.
+  void Assemble(const at::Tensor& whole);
   // Takes part in a Gather() of the other ranks.
   absl::Status JoinGather(BufferPool& buffers) const;
   bool present() const { return whole_.defined(); }
@@ -57,14 +64,18 @@ class PagedUnit final : public Pageable {
   at::Tensor Free();
 
  private:
-  // Calls copy(elements among all ranks' shares, elements of the parameter) for each piece. `all` has all shares.
+  absl::Status GatherShares(const at::Tensor& all, BufferPool& buffers) const;
+  void Show(const at::Tensor& whole);
+  // Calls copy(elements among all ranks' shares, elements of the parameter) for each piece that is published. `all` has
+  // all shares.
   void ForPieces(const at::Tensor& all, const std::function<at::Tensor(int parameter)>& flat,
                  const std::function<void(const at::Tensor& shared, const at::Tensor& own)>& copy) const;
   at::Tensor Elements(const at::Tensor& bytes, int64_t numel) const;
 
   comm::ProcessGroup* const group_;
   ShardedUnit unit_;
-  at::Tensor share_;
+  at::Tensor share_;  // packed; undefined if there are kept shards
+  Kept kept_;
   at::Tensor whole_;                // bytes, while the values are present
   std::vector<uint32_t> versions_;  // of the parameters, when they were gathered
   std::function<void(PagedUnit&)> need_;

@@ -100,6 +100,12 @@ void MakePageable(const at::Tensor& parameter, std::shared_ptr<Pageable> values)
   impl->*KeySetOf::Member() = (impl->*KeySetOf::Member()).add(kKey);
 }
 
+void ReplaceData(const at::Tensor& parameter, const at::Tensor& data) {
+  c10::TensorImpl* const impl = parameter.unsafeGetTensorImpl();
+  impl->*KeySetOf::Member() = (impl->*KeySetOf::Member()).remove(kKey);
+  at::Tensor(parameter).set_data(data);
+}
+
 bool IsPageable(const at::Tensor& parameter, const Pageable* values) { return ValuesOf(parameter) == values; }
 
 void SetData(const at::Tensor& parameter, void* data) {

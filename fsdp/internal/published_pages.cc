@@ -13,7 +13,7 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PublishedPages::Create(comm::Pr
                                                                         const KeptShards& kept) {
   std::unique_ptr<PublishedPages> published(new PublishedPages(group, SharedPages::BufferBytes(units)));
   LOCKSTEP_ASSIGN_OR_RETURN(published->pages_, SharedPages::Create(group, units, /*with_values=*/false));
-  for (const KeptShard& shard : kept.shards) published->of_places_[{shard.parameter, shard.begin}] = shard.tensor;
+  published->shards_ = ByPlace(kept);
   for (size_t u = 0; u < units.size(); ++u) {
     std::vector<std::string>& names = published->names_.emplace_back();
     for (const NamedTensor& parameter : units[u].parameters) names.push_back(parameter.name);
@@ -27,12 +27,7 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PublishedPages::Create(comm::Pr
 }
 
 at::Tensor PublishedPages::Shard(size_t unit, const Piece& piece) const {
-  return of_places_.at({names_[unit][piece.parameter], piece.begin});
-}
-
-absl::Status PublishedPages::BeginFull(bool write) {
-  if (!write) return absl::OkStatus();
-  return absl::FailedPreconditionError("FullParameters: a World keeps the parameters, so they cannot be written to");
+  return shards_.at({names_[unit][piece.parameter], piece.begin});
 }
 
 absl::Status PublishedPages::AfterStep() {

@@ -7,10 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -35,8 +33,7 @@ class PublishedPages final : public ParameterMemory {
   // The kept shard's own tensor.
   at::Tensor Shard(size_t unit, const Piece& piece) const override;
   size_t reductions() const override { return pages_->reductions(); }
-  // FailedPrecondition if `write`.
-  absl::Status BeginFull(bool write) override;
+  absl::Status BeginFull(bool /*write*/) override { return absl::OkStatus(); }
   absl::Status EndFull() override { return absl::OkStatus(); }
 
   // Publishes the shards that this rank owns.
@@ -52,8 +49,8 @@ class PublishedPages final : public ParameterMemory {
 
   comm::ProcessGroup* const group_;
   std::unique_ptr<ParameterMemory> pages_;
-  std::vector<std::vector<std::string>> names_;                      // of each unit's parameters
-  std::map<std::pair<std::string, int64_t>, at::Tensor> of_places_;  // the shard that begins at an element
+  std::vector<std::vector<std::string>> names_;  // of each unit's parameters
+  ShardsByPlace shards_;
   std::vector<Published> own_;
 };
 

@@ -56,25 +56,26 @@ absl::StatusOr<std::unique_ptr<ShardedModule>> ShardedModule::Create(const torch
   if (kept) {
     kept->prepare_step = [module = sharded.get()] { return module->PrepareGradients(); };
     kept->publish = [module = sharded.get()] { return module->EndStep(absl::OkStatus()); };
+    kept->assemble = [module = sharded.get()] { module->memory_->Assemble(); };
   }
   return sharded;
 }
 
 ShardedModule::~ShardedModule() {
-  if (kept_) kept_->prepare_step = kept_->publish = nullptr;
+  if (!kept_) return;
+  kept_->prepare_step = kept_->publish = nullptr;
+  kept_->assemble = nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<ParameterMemory>> ShardedModule::MakeMemory(
     const std::vector<ShardedUnit>& units) const {
   if (kept_) {
-    if (options_.residency == Residency::kPaged)
-      return absl::UnimplementedError("Residency::kPaged: a model that a World keeps needs kSharedPages");
     for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();  // of a step that was interrupted
-    return PublishedPages::Create(group_, units, *kept_);
   }
   const bool shared = group_->size() == 1 || GroupAccess::TreeSumBackendOf(*group_, c10::DeviceType::CPU) != nullptr;
   const bool paged = options_.residency == Residency::kAuto ? !shared : options_.residency == Residency::kPaged;
-  return paged ? PagedMemory::Create(group_, units, options_.whole_units) : SharedPages::Create(group_, units);
+  if (paged) return PagedMemory::Create(group_, units, options_.whole_units, kept_);
+  return kept_ ? PublishedPages::Create(group_, units, *kept_) : SharedPages::Create(group_, units);
 }
 
 absl::Status ShardedModule::Build(const torch::nn::Module& module) {
@@ -222,6 +223,10 @@ absl::Status ShardedModule::BeginFull(bool write) {
   if (full_) return absl::FailedPreconditionError(absl::StrCat(Who(), ": FullParameters() are open already"));
   if (reducer_->running()) {
     return absl::FailedPreconditionError(absl::StrCat(Who(), ": FullParameters() in a backward"));
+  }
+  if (write && kept_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(Who(), ": FullParameters: a World keeps the parameters, so they cannot be written to"));
   }
   LOCKSTEP_RETURN_IF_ERROR(memory_->BeginFull(write));
   full_ = true;

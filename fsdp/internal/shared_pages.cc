@@ -8,6 +8,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/group_access.h"
+#include "lockstep/fsdp/internal/parameter_key.h"
 
 namespace lockstep::fsdp::internal {
 namespace {
@@ -59,7 +60,7 @@ void SharedPages::Move(const std::vector<ShardedUnit>& units, bool with_values) 
       const at::Tensor flat = memory.narrow(0, unit.layout.offsets[k], parameter.numel());
       const at::Tensor moved = flat.as_strided(parameter.sizes(), parameter.strides());
       if (with_values && group_->rank() == 0) moved.copy_(parameter);
-      at::Tensor(parameter).set_data(moved);
+      ReplaceData(parameter, moved);
     }
     units_.push_back({memory, unit.layout.offsets});
   }

@@ -122,12 +122,17 @@ UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard
 
 UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, const std::vector<KeptPiece>& kept) {
   UnitLayout layout = WithoutPieces(parameters);
+  layout.in_order = false;
+  layout.share = 16;
   for (int rank = 0; rank < ranks; ++rank) {
+    int64_t in_share = 0;
     for (const KeptPiece& piece : kept) {
       if (rank != piece.owner && rank != piece.second) continue;
-      layout.pieces.push_back({rank, piece.parameter, piece.begin, piece.end, EndOf(layout), 0,
-                               /*is_second=*/rank != piece.owner});
+      const bool is_second = rank != piece.owner;
+      layout.pieces.push_back({rank, piece.parameter, piece.begin, piece.end, EndOf(layout), in_share, is_second});
+      if (!is_second) in_share += RoundUp(piece.end - piece.begin);
     }
+    layout.share = std::max(layout.share, in_share);
     layout.slices.push_back(EndOf(layout));
   }
   return layout;

@@ -32,7 +32,7 @@ struct Piece {
   int parameter = 0;           // its place in the unit
   int64_t begin = 0, end = 0;  // in the parameter's memory
   int64_t offset = 0;          // of `begin` in the buffer of gradients
-  int64_t in_share = 0;        // of `begin` in the rank's share
+  int64_t in_share = 0;        // of `begin` in the rank's share, if the rank publishes it
   bool is_second = false;      // another rank owns them too, and publishes them
   // In that buffer, 1 where a rank has a gradient of the parameter, and else 0.
   int64_t flag() const { return offset + (end - begin + 15) / 16 * 16; }
@@ -44,7 +44,7 @@ struct UnitLayout {
   int64_t numel = 0;             // of that memory
   std::vector<Piece> pieces;     // in the order of ranks, and of parameters within
   std::vector<int64_t> slices;   // rank r's pieces are in [slices[r], slices[r + 1]) of the buffer of gradients
-  int64_t share = 0;             // the elements in which a rank can keep its pieces packed; the same for each rank
+  int64_t share = 0;             // the elements of the pieces that a rank publishes, packed; the same for each rank
   bool in_order = true;          // the shares of all ranks, one after the other, are the unit's memory
 };
 
@@ -57,8 +57,8 @@ struct KeptPiece {
   int owner = 0, second = 0;   // equal: on one rank
 };
 
-// The layout with these pieces, without shares. The buffer of gradients has a piece's elements in the slices of both
-// ranks.
+// The layout with these pieces. The buffer of gradients has a piece's elements in the slices of both ranks, and its owner
+// publishes it.
 UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, const std::vector<KeptPiece>& kept);
 
 }  // namespace lockstep::fsdp::internal

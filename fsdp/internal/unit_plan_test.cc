@@ -129,8 +129,19 @@ TEST(LayOut, AKeptPieceIsInTheSlicesOfBothOfItsRanks) {
     EXPECT_EQ(piece.is_second, seconds[i]);
     EXPECT_EQ(piece.offset, i == 0 ? 0 : layout.pieces[i - 1].flag() + 16);
   }
+  EXPECT_EQ(layout.share, 32);
+  EXPECT_FALSE(layout.in_order);
   // Rank 0 has the elements and the flags of its two pieces, and rank 1 those of one of 18 elements.
   EXPECT_THAT(layout.slices, ElementsAre(0, 80, 128, 208));
+}
+
+TEST(LayOut, ThePiecesThatARankPublishesArePacked) {
+  const UnitLayout layout = LayOut({Parameter("weight", 1, 60), Parameter("bias", 5)}, 2,
+                                   {{0, 0, 32, 0, 1}, {0, 32, 60, 1, 0}, {1, 0, 5, 0, 1}});
+  std::vector<int64_t> places;
+  for (const Piece& piece : layout.pieces) places.push_back(piece.is_second ? -1 : piece.in_share);
+  EXPECT_THAT(places, ElementsAre(0, -1, 32, -1, 0, -1));
+  EXPECT_EQ(layout.share, 48);
 }
 
 TEST(LayOut, RowsAreCutAsPythonsChunk) {

@@ -182,6 +182,7 @@ class Training {
       if (step_ > first) Pause(group);
       LOCKSTEP_RETURN_IF_ERROR(Step(net, &samplers, step_ == first));
     }
+    if (model_) LOCKSTEP_RETURN_IF_ERROR(world_->GatherShards());
     if (group->rank() != 0) return absl::OkStatus();
     Net copy(Number("HIDDEN", 512));  // parameters that are views of shared pages would be written with all of these
     const c10::NoGradGuard no_grad;
