@@ -10,6 +10,9 @@
 namespace lockstep::elastic::internal {
 namespace {
 
+// A rank keeps so many equal shares at most for others on another node, which may be lost.
+constexpr int64_t kMostShares = 2;
+
 class Planner {
  public:
   Planner(const std::vector<int64_t>& sizes, const std::vector<int>& nodes)
@@ -33,11 +36,11 @@ class Planner {
     if (rank >= 0 && kept_[rank] + sizes_[parameter] <= limit_) Add(parameter, rank);
   }
 
-  // Gives a parameter to the ranks that keep the least.
+  // Gives a parameter to the ranks that keep the least, on two nodes while a rank has no more than kMostShares.
   void Complete(size_t parameter) {
     while (!IsComplete(parameter)) {
       const int elsewhere = Least(parameter, all_, /*other_node=*/true);
-      const bool fits = elsewhere >= 0 && kept_[elsewhere] < limit_;
+      const bool fits = elsewhere >= 0 && kept_[elsewhere] < kMostShares * limit_;
       Add(parameter, fits ? elsewhere : Least(parameter, all_, /*other_node=*/false));
     }
   }

@@ -18,10 +18,12 @@ struct Keepers {
 };
 
 // The keepers of parameters of these sizes. `have[p]` are the ranks that have the state of parameter p, at least one,
-// in ascending order. `nodes[rank]` is the rank's node. Ranks keep what they have, and the keepers of a parameter are
-// on two nodes, as far as the ranks' shares remain about equal. The same on every rank.
+// in ascending order. `nodes[rank]` is the rank's node. Ranks keep what they have, as far as their shares remain about
+// equal. The same on every rank.
 //
-// No rank gets more than 2 / ranks of all elements and one parameter, since parameters are not divided.
+// The keepers of a parameter are on two nodes, unless a node has more than three quarters of the ranks. For that a rank
+// gets up to 4 / ranks of all elements, if a node has more than half of the ranks. Otherwise no rank gets more than
+// 2 / ranks, and one parameter, since parameters are not divided.
 std::vector<Keepers> PlanShards(const std::vector<int64_t>& sizes, const std::vector<std::vector<int>>& have,
                                 const std::vector<int>& nodes);
 

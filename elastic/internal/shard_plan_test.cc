@@ -40,7 +40,8 @@ std::vector<std::vector<int>> HaveAfter(const std::vector<Keepers>& plan, const 
   return have;
 }
 
-void ExpectGood(const std::vector<Keepers>& plan, const std::vector<int64_t>& sizes, int ranks) {
+// A rank has `shares` equal shares at most.
+void ExpectGood(const std::vector<Keepers>& plan, const std::vector<int64_t>& sizes, int ranks, int64_t shares = 1) {
   std::vector<int64_t> kept(ranks), owned(ranks);
   for (size_t p = 0; p < plan.size(); ++p) {
     ASSERT_TRUE(plan[p].owner >= 0 && plan[p].owner < ranks && plan[p].second >= 0 && plan[p].second < ranks);
@@ -51,7 +52,7 @@ void ExpectGood(const std::vector<Keepers>& plan, const std::vector<int64_t>& si
   }
   const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   const int64_t largest = sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
-  for (int rank = 0; rank < ranks; ++rank) EXPECT_LE(kept[rank], (2 * all + ranks - 1) / ranks + largest) << rank;
+  for (int rank = 0; rank < ranks; ++rank) EXPECT_LE(kept[rank], shares * (2 * all + ranks - 1) / ranks + largest) << rank;
 }
 
 // The elements that ranks must get to keep `plan`.
@@ -121,25 +122,34 @@ TEST(PlanShards, StaysGoodAndMovesLittle) {
 }
 
 // So a node may be drained or lost.
-TEST(PlanShards, HasTheKeepersOnTwoNodesOfEqualSize) {
+TEST(PlanShards, HasTheKeepersOnTwoNodes) {
   std::mt19937 random(3);
-  for (const std::vector<int>& nodes :
-       std::vector<std::vector<int>>{{0, 1}, {0, 0, 1, 1}, {0, 1, 2}, {0, 0, 1, 1, 2, 2}}) {
+  for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{0, 1},
+                                                                     {0, 0, 1, 1},
+                                                                     {0, 1, 2},
+                                                                     {0, 0, 1, 1, 2},
+                                                                     {0, 0, 1, 1, 2, 2},
+                                                                     // More than half of the ranks are on one node.
+                                                                     {0, 0, 1},
+                                                                     {0, 1, 1, 1},
+                                                                     {0, 0, 0, 1, 2},
+                                                                     {0, 0, 0, 0, 0, 1, 1}}) {
+    const auto ranks = static_cast<int>(nodes.size());
+    const bool has_half = 2 * std::count(nodes.begin(), nodes.end(), nodes[ranks / 2]) > ranks;
     const std::vector<int64_t> sizes = Sizes(100, random);
     // Rank 0 alone has the shards, or all ranks do.
-    for (const auto& have :
-         {std::vector<std::vector<int>>(sizes.size(), {0}), AllHaveAll(sizes.size(), nodes.size())}) {
+    for (const auto& have : {std::vector<std::vector<int>>(sizes.size(), {0}), AllHaveAll(sizes.size(), ranks)}) {
       const std::vector<Keepers> plan = PlanShards(sizes, have, nodes);
-      ExpectGood(plan, sizes, static_cast<int>(nodes.size()));
+      ExpectGood(plan, sizes, ranks, has_half ? 2 : 1);
       for (const Keepers& keepers : plan) EXPECT_NE(nodes[keepers.owner], nodes[keepers.second]);
     }
   }
 }
 
 // A rank that is alone on its node would keep everything.
-TEST(PlanShards, PrefersEqualSharesToTwoNodes) {
-  const std::vector<int64_t> sizes(30, 1);
-  ExpectGood(PlanShards(sizes, AllHaveAll(30, 4), {0, 0, 0, 1}), sizes, 4);
+TEST(PlanShards, PrefersTwoEqualSharesToTwoNodes) {
+  const std::vector<int64_t> sizes(60, 1);
+  ExpectGood(PlanShards(sizes, AllHaveAll(60, 6), {0, 0, 0, 0, 0, 1}), sizes, 6, /*shares=*/2);
 }
 
 // So that no rank waits for another one's answer.
