@@ -1,5 +1,6 @@
 #include "lockstep/fsdp/internal/paged_unit.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -106,29 +107,26 @@ at::Tensor PagedUnit::Shard(const Piece& piece) const {
 }
 
 // Kept shards are packed first.
-absl::Status PagedUnit::GatherShares(const at::Tensor& all, BufferPool& buffers) const {
+absl::Status PagedUnit::GatherShares(const at::Tensor& all) const {
   if (share_.defined()) return group_->AllGatherIntoTensor(all.narrow(0, 0, bytes()), share_.view(at::kByte));
-  const at::Tensor buffer = buffers.Take();
-  const at::Tensor share = Elements(buffer, unit_.layout.share);
+  const at::Tensor share = at::empty({unit_.layout.share}, unit_.parameters[0].tensor.options().requires_grad(false));
   for (const Piece& piece : unit_.layout.pieces) {
     if (piece.rank != group_->rank() || piece.is_second) continue;
     share.narrow(0, piece.in_share, piece.end - piece.begin).copy_(Shard(piece));
   }
-  LOCKSTEP_RETURN_IF_ERROR(group_->AllGatherIntoTensor(all.narrow(0, 0, bytes()), share.view(at::kByte)));
-  buffers.Give(buffer);
-  return absl::OkStatus();
+  return group_->AllGatherIntoTensor(all.narrow(0, 0, bytes()), share.view(at::kByte));
 }
 
 absl::Status PagedUnit::JoinGather(BufferPool& buffers) const {
   const at::Tensor buffer = buffers.Take();
-  LOCKSTEP_RETURN_IF_ERROR(GatherShares(buffer, buffers));
+  LOCKSTEP_RETURN_IF_ERROR(GatherShares(buffer));
   buffers.Give(buffer);
   return absl::OkStatus();
 }
 
 absl::Status PagedUnit::Gather(const at::Tensor& whole, BufferPool& buffers) {
   const at::Tensor shares = unit_.layout.in_order ? whole : buffers.Take();
-  LOCKSTEP_RETURN_IF_ERROR(GatherShares(shares, buffers));
+  LOCKSTEP_RETURN_IF_ERROR(GatherShares(shares));
   const at::Tensor memory = Elements(whole, unit_.layout.numel);
   const auto flat = [&](int k) {
     return memory.narrow(0, unit_.layout.offsets[k], unit_.parameters[k].tensor.numel());

@@ -64,7 +64,7 @@ class PagedUnit final : public Pageable {
   at::Tensor Free();
 
  private:
-  absl::Status GatherShares(const at::Tensor& all, BufferPool& buffers) const;
+  absl::Status GatherShares(const at::Tensor& all) const;
   void Show(const at::Tensor& whole);
   // Calls copy(elements among all ranks' shares, elements of the parameter) for each piece that is published. `all` has
   // all shares.

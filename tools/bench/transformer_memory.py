@@ -76,7 +76,8 @@ def ways(model, ranks):
         "sharded optimizer": p + gradients + 2 * states / ranks,
         "fsdp, shared pages": (p / host + (gradients + states) / ranks + 2 * unit) if one_host else None,
         "fsdp, paged": (p + gradients + states) / ranks + 3 * unit,
-        "ShardModel": ((3 * p + 2 * gradients + 2 * states) / ranks + 2 * unit) if one_host else None,
+        # Buffers have each gradient twice. On one host the parameters are also in shared pages, and nothing is gathered.
+        "ShardModel": 2 * (p + gradients + states) / ranks + (p / ranks + 4 * unit if one_host else 8 * unit),
     }
 
 
