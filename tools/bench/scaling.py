@@ -262,16 +262,20 @@ def computed(root, latency=LATENCY, steps=STEPS):
     }, curves(fit, latency, steps)
 
 
+def with_tables(name, page, tables):
+    """The text `page` of the file `name`, with {name: table} between their marks."""
+    for of, text in tables.items():
+        begin, end = (mark.format(of) for mark in MARKS)
+        page, count = re.subn(f"(?<={begin}\n).*?(?={end})", lambda _: f"{text}\n", page, flags=re.S)
+        if count != 1:
+            raise figures.Missing(f"{name} lacks {begin} or {end}")
+    return page
+
+
 def of_root(root):
     """{file: text} of the page and its curves."""
     tables, picture = computed(root)
-    page = (root / PAGE).read_text()
-    for name, text in tables.items():
-        begin, end = (mark.format(name) for mark in MARKS)
-        page, count = re.subn(f"(?<={begin}\n).*?(?={end})", lambda _: f"{text}\n", page, flags=re.S)
-        if count != 1:
-            raise figures.Missing(f"{PAGE} lacks {begin} or {end}")
-    return {PAGE: page, PICTURE: picture}
+    return {PAGE: with_tables(PAGE, (root / PAGE).read_text(), tables), PICTURE: picture}
 
 
 def positive(text):

@@ -15,6 +15,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
 import figures
 import plot
 import scaling
+import scaling_sharded
 import transformer_memory
 
 HEADERS_PAGE = "docs/headers.md"
@@ -120,6 +121,7 @@ def wanted(root, files):
     }
     plots = plot.of_page((root / PERFORMANCE_PAGE).read_text()) if (root / PERFORMANCE_PAGE).is_file() else {}
     model = scaling.of_root(root) if (root / scaling.PAGE).is_file() else {}
+    sharded = scaling_sharded.of_root(root) if (root / scaling_sharded.PAGE).is_file() else {}
     memory = transformer_memory.of_root(root) if (root / transformer_memory.PAGE).is_file() else {}
     runs = {
         drawn: terminal.picture((root / text).read_text())
@@ -135,6 +137,7 @@ def wanted(root, files):
         **runs,
         **sources,
         **model,
+        **sharded,
         **memory,
         **{f"docs/{plot.FOLDER}/{name}.svg": text for name, text in plots.items()},
         HEADERS_PAGE: headers_page(of_libraries),

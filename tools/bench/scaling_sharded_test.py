@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""The counts of scaling_sharded.py are those of simulated collectives, of comm/tree_sum's plan and of fsdp's pages."""
+
+import collections
+import pathlib
+import tempfile
+import unittest
+
+import scaling
+import scaling_sharded
+from scaling_sharded import HOST
+from scaling_test import measured
+from transformer_memory import Model
+
+MODEL = Model("small", "llama", 5, 64, 160, 500, 4, 2)
+WORLDS = (2, 3, 4, 8, 16, 32)
+
+
+class Sent:
+    """Bytes and messages from rank to rank."""
+
+    def __init__(self):
+        self.bytes, self.messages = collections.Counter(), collections.Counter()
+
+    def send(self, rank, to, count):
+        self.bytes[rank, to] += count
+        self.messages[rank] += 1
+
+    def of_rank(self, rank):
+        return sum(count for (sender, _), count in self.bytes.items() if sender == rank)
+
+    def of_host(self, host):
+        return sum(c for (a, b), c in self.bytes.items() if a // HOST == host and b // HOST != host)
+
+
+def ring(part, ranks):
+    """gloo/allgather.cc, with `part` bytes of each rank."""
+    sent, halves = Sent(), [{(rank, half) for half in (0, 1)} for rank in range(ranks)]
+    for i in range(2 * (ranks - 1)):
+        moves = [(rank, ((rank - i // 2) % ranks, i % 2)) for rank in range(ranks)]
+        for rank, half in moves:
+            assert half in halves[rank], "a rank sends what it does not have"
+            sent.send(rank, (rank + 1) % ranks, part / 2)
+        for rank, half in moves:
+            halves[(rank + 1) % ranks].add(half)
+    assert all(len(has) == 2 * ranks for has in halves)
+    return sent
+
+
+class SumTree:
+    """comm/tree_sum/sum_tree.cc."""
+
+    def __init__(self, leaves):
+        self.leaves = leaves
+
+    def adds(self, left, right):
+        p, others = left[1] - left[0], right[1] - right[0]
+        if p & (p - 1) or left[0] % (2 * p) or left[1] != right[0]:
+            return False
+        return others == p or (others < p and right[1] == self.leaves)
+
+    def push(self, stack, node):
+        stack.append(node)
+        while len(stack) > 1 and self.adds(*stack[-2:]):
+            _, end = stack.pop()
+            stack[-1] = (stack[-1][0], end)
+
+    def cover(self, begin, end):
+        stack = []
+        for leaf in range(begin, end):
+            self.push(stack, (leaf, leaf + 1))
+        return stack
+
+
+def tree_scatter(slices, leaves):
+    """comm/tree_sum/tree_scatter.cc, where the backend does not add: what is sent of `leaves` leaves, and the nodes of the sum.
+    `slices`: the bytes of each rank's slice."""
+    ranks, tree, sent, nodes, calls = len(slices), SumTree(leaves), Sent(), [], 0
+    for begin in range(0, leaves, ranks):
+        for node in tree.cover(begin, min(begin + ranks, leaves)):
+            calls += 1
+            for rank in range(ranks):
+                brings = node[0] <= begin + rank < node[1]
+                for other in set(range(ranks)) - {rank}:
+                    sent.send(rank, other, slices[other] if brings else 0)
+            tree.push(nodes, node)
+    return sent, nodes, calls
+
+
+def columns(size, ranks):
+    """The phase "across" of comm/hierarchical/internal/pipeline.cc with more than two hosts."""
+    sent, hosts = Sent(), ranks // HOST
+    for rank in range(ranks):
+        for host in set(range(hosts)) - {rank // HOST}:
+            for _ in ("the share that the other rank adds", "the sum of this rank's share"):
+                sent.send(rank, host * HOST + rank % HOST, size / HOST / hosts)
+    return sent
+
+
+def pages(layers, whole_units):
+    """fsdp/internal/paged_memory.cc in a step: how often each unit is gathered. Units are the embedding, layers, norm and head."""
+    names = ["embedding", *(f"layer {i}" for i in range(layers)), "norm", "head"]
+    present, gathers = [], collections.Counter()
+
+    def need(name):
+        if name in present:
+            present.remove(name)
+        else:
+            while len(present) >= whole_units:
+                present.pop(0)
+            gathers[name] += 1
+        present.append(name)
+
+    for name in names:
+        need(name)
+    for name in reversed(names[1:]):  # the embedding's backward reads no weight
+        need(name)
+        present.remove(name)  # EndUnit()
+    return [gathers[name] for name in names]
+
+
+class CountsTest(unittest.TestCase):
+    def check(self, call, sent, ranks):
+        for rank in range(ranks):
+            self.assertAlmostEqual(sent.of_rank(rank), call.rank)
+            self.assertEqual(sent.messages[rank], call.messages)
+        for host in range(ranks // HOST):
+            self.assertAlmostEqual(sent.of_host(host), call.link)
+
+    def test_an_all_gather_is_a_ring(self):
+        for ranks in WORLDS:
+            self.check(scaling_sharded.all_gather(960 * ranks, ranks), ring(960, ranks), ranks)
+
+    def test_gradients_are_the_leaves_of_one_node(self):
+        for ranks in (2, 4, 8, 16, 32):
+            sent, nodes, calls = tree_scatter([960] * ranks, ranks)
+            self.assertEqual((nodes, calls), ([(0, ranks)], 1))
+            self.check(scaling_sharded.all_to_all(960 * ranks, ranks), sent, ranks)
+
+    def test_each_leaf_is_sent_once_with_any_number_of_ranks_and_virtual_ranks(self):
+        for ranks in (2, 3, 4, 8):
+            for leaves in (ranks, ranks + 1, 2 * ranks, 3 * ranks + 2, 4 * ranks):
+                slices = [100 + 16 * rank for rank in range(ranks)]
+                sent, nodes, _ = tree_scatter(slices, leaves)
+                self.assertEqual(nodes, [(0, leaves)])
+                for rank in range(ranks):
+                    of_rank = len(range(rank, leaves, ranks))
+                    self.assertEqual(sent.of_rank(rank), of_rank * (sum(slices) - slices[rank]))
+                even = tree_scatter([960] * ranks, leaves)[0]
+                mean = sum(map(even.of_rank, range(ranks))) / ranks
+                call = scaling_sharded.all_to_all(960 * ranks, ranks)
+                self.assertAlmostEqual(mean, leaves / ranks * call.rank)
+
+    def test_a_round_that_is_no_node_of_the_tree_needs_more_exchanges(self):
+        self.assertEqual([tree_scatter([16] * 3, leaves)[2] for leaves in (3, 4, 6)], [1, 3, 4])
+        self.assertEqual([tree_scatter([16] * 4, leaves)[2] for leaves in (4, 8, 16)], [1, 2, 4])
+
+    def test_the_ranks_of_a_host_are_a_node_of_the_tree(self):
+        for leaves in (HOST, 3 * HOST, 4 * HOST, 5 * HOST + 3):
+            for begin in range(0, leaves - HOST + 1, HOST):
+                self.assertEqual(SumTree(leaves).cover(begin, begin + HOST), [(begin, begin + HOST)])
+        self.assertEqual(len(SumTree(12).cover(6, 12)), 2)
+
+    def test_an_all_reduce_crosses_each_link_as_hierarchical_sends_it(self):
+        for ranks in (32, 64):
+            size = 1 << 18  # one piece
+            sent, call = columns(size, ranks), scaling_sharded.all_reduce(size, ranks)
+            self.check(scaling_sharded.Call(call.rank, call.link, sent.messages[0], 2), sent, ranks)
+            pieces = scaling.pieces(size, HOST, ranks // HOST)
+            self.assertEqual(call.messages, pieces * sent.messages[0])
+
+    def test_one_host_sends_nothing(self):
+        for call in (
+            *scaling_sharded.sharded_optimizer(MODEL, HOST),
+            *scaling_sharded.paged(MODEL, HOST),
+        ):
+            self.assertEqual(call.link, 0)
+
+    def test_units_are_gathered_as_pages_are(self):
+        self.assertEqual([times for _, times in scaling_sharded.units(MODEL)], pages(MODEL.layers, whole_units=2))
+        self.assertEqual(sum(size for size, _ in scaling_sharded.units(MODEL)), scaling_sharded.size_of(MODEL))
+        self.assertNotEqual(pages(MODEL.layers, whole_units=1), pages(MODEL.layers, whole_units=2))
+
+    def test_a_step_is_the_sum_of_its_rings_and_exchanges(self):
+        ranks, of_host, of_rank, gathered = 16, 0, 0, 0
+        for (size, _), gathers in zip(scaling_sharded.units(MODEL), pages(MODEL.layers, whole_units=2)):
+            agreement, gather = ring(scaling_sharded.AGREEMENT, ranks), ring(size / ranks, ranks)
+            gradients = tree_scatter([size / ranks] * ranks, ranks)[0]
+            for sent, times in ((gather, gathers), (gradients, 1), (agreement, gathers + 1)):
+                of_host += times * sent.of_host(0)
+                of_rank += times * sent.of_rank(0)
+            gathered += gathers * gather.of_host(0) + (gathers + 1) * agreement.of_host(0)
+        calls = scaling_sharded.paged(MODEL, ranks)
+        self.assertAlmostEqual(scaling_sharded.link_bytes(calls) / of_host, 1)
+        self.assertAlmostEqual(scaling_sharded.rank_bytes(calls) / of_rank, 1)
+        with_virtual = scaling_sharded.link_bytes(scaling_sharded.paged(MODEL, ranks, 3))
+        self.assertAlmostEqual(with_virtual / of_host, 3)
+        # Two hosts: each sends half of its sum.
+        added = scaling_sharded.summed_on_host(MODEL, ranks)
+        self.assertAlmostEqual(added / (gathered + scaling_sharded.size_of(MODEL) / 2), 1)
+
+    def test_virtual_ranks_of_ddp_exchange_parts_and_gather_the_sums(self):
+        for ranks in (2, 8, 16):
+            first, second = scaling_sharded.ddp_virtual(MODEL, ranks)
+            size = scaling_sharded.size_of(MODEL)
+            self.check(first, tree_scatter([size / ranks] * ranks, ranks)[0], ranks)
+            self.check(second, ring(size / ranks, ranks), ranks)
+
+    def test_the_largest_parameter_sets_the_size_of_each_part(self):
+        embedding = 4 * MODEL.vocabulary * MODEL.hidden
+        self.assertEqual(scaling_sharded.shared_parameters(MODEL, 64).rank, 63 * embedding)
+        size = scaling_sharded.size_of(MODEL)
+        self.assertEqual(scaling_sharded.shared_parameters(MODEL, 2).rank, size / 2)
+
+
+class TimeTest(unittest.TestCase):
+    def setUp(self):
+        of = measured()
+        for name, values in of["network_processor"].items():
+            case = scaling.case_of(name)
+            ranks = case.hosts * case.ranks
+            values["python_gloo"] = 3e-4 + 4 * (ranks - 1) * 5e-5
+            if case.size > scaling.SMALL:
+                values["python_gloo"] = 2 * (ranks - 1) / ranks * case.size * 2e-9
+        self.fit = scaling.Fit(of)
+        self.costs = scaling_sharded.Costs(of, self.fit)
+        self.steps = scaling_sharded.Steps(self.fit, self.costs)
+
+    def test_finds_the_costs(self):
+        self.assertAlmostEqual(self.costs.message / 5e-5, 1)
+        self.assertAlmostEqual(self.costs.byte / 2e-9, 1)
+
+    def test_a_token_takes_a_product_forward_and_two_backward(self):
+        model = scaling_sharded.MODELS[1]
+        layer = 4 * model.hidden**2 + 3 * model.hidden * model.inner
+        products = model.layers * layer + model.hidden * model.vocabulary
+        self.assertAlmostEqual(scaling_sharded.computation(model, 10, 5) / (3 * 2 * products * 10 / 5), 1, delta=0.03)
+
+    def test_nothing_hides_what_fsdp_sends(self):
+        calls = scaling_sharded.paged(MODEL, 64)
+        slow = self.steps.paged(MODEL, 64, 1, 1e3)
+        self.assertAlmostEqual(slow / (1 + sum(self.costs.wire(call, 1e3) for call in calls)), 1, places=2)
+        fast = self.steps.paged(MODEL, 64, 1, 1e15)
+        waits = sum(call.times * call.steps for call in calls) * scaling.LATENCY
+        self.assertAlmostEqual(fast, 1 + waits + sum(map(self.costs.processor, calls)))
+        self.assertLess(self.steps.ddp(MODEL, 64, 1, 1e9), 1.1)
+
+    def test_with_enough_tokens_half_of_a_step_is_computation(self):
+        of_token = scaling_sharded.computation(MODEL, 1, 1e9)
+        for way in (self.steps.ddp, self.steps.sharded_optimizer, self.steps.paged):
+            step = lambda compute: way(MODEL, 64, compute, 1e6)
+            tokens = scaling_sharded.enough(step, of_token)
+            self.assertAlmostEqual(step(tokens * of_token) / (tokens * of_token), 2, places=2)
+
+
+class PageTest(unittest.TestCase):
+    def test_a_page_without_a_place_is_an_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "docs").mkdir()
+            (pathlib.Path(folder) / scaling_sharded.PAGE).write_text("# Empty\n")
+            with self.assertRaises(OSError):
+                scaling_sharded.of_root(pathlib.Path(folder))
+        with self.assertRaisesRegex(scaling.figures.Missing, "a.md lacks <!-- computed bytes: begin -->"):
+            scaling.with_tables("a.md", "# Empty\n", {"bytes": "| a |"})
+
+
+if __name__ == "__main__":
+    unittest.main()
