@@ -29,7 +29,7 @@ _FLAG = re.compile(r"(?<!\S)--([a-z][\w-]*)")
 _CODE = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|//[^\n]*|/\*.*?\*/', re.S)
 _MEMBER = re.compile(r"(?:\.|->)([A-Z]\w+)\s*[(<]")
 _CAMEL = re.compile(r"(?<![\w.])[A-Z][a-z]+[A-Z]\w*")
-_PYTORCH = {"DetectAnomalyGuard", "StatefulDistributedSampler"}
+_PYTORCH = {"DetectAnomalyGuard", "MixedPrecisionPolicy", "StatefulDistributedSampler"}
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _RC_COMMANDS = ("build", "test", "run", "common", "startup", "import", "try-import")
 
