@@ -36,6 +36,7 @@ MODELS = (
     Model("Llama 2 7B", "llama", 32, 4096, 11008, 32000, 32, 32),
     Model("Llama 2 70B", "llama", 80, 8192, 28672, 32000, 64, 8),
 )
+PIECE = 1 << 18  # the most elements of a piece of a ShardedModel (elastic/sharded_model.h)
 AGREEMENT = 24  # bytes that a rank tells the others before it gathers or reduces (fsdp/internal/unit_order.cc)
 
 
@@ -79,21 +80,49 @@ def size_of(model):
     return FLOAT * model.parameters()
 
 
+def parameters_of_units(model):
+    """Elements of the parameters of each unit, with Options::units {"model.layers.*"}."""
+    hidden, inner = model.hidden, model.hidden * model.inner
+    square, keys = hidden**2, hidden**2 * model.kv_heads // model.heads
+    layer = [square, keys, keys, square, inner, inner, inner, hidden, hidden]
+    embedding = [model.vocabulary * hidden]
+    return [embedding, *[layer] * model.layers, [hidden], embedding]
+
+
 def units(model):
-    """Bytes of each unit, with Options::units {"model.layers.*"}, and how many passes gather it: with two whole units backward finds
-    the norm and the head of forward, and does not read the embedding."""
-    ends = [(FLOAT * model.vocabulary * model.hidden, 1), (FLOAT * model.hidden, 1)]
-    return [ends[0], *[(FLOAT * model.layer(), 2)] * model.layers, ends[1], ends[0]]
+    """Bytes of each unit, and how many passes gather it: with two whole units backward finds the norm and the head of forward, and does
+    not read the embedding."""
+    sizes = [FLOAT * sum(parameters) for parameters in parameters_of_units(model)]
+    return list(zip(sizes, [1, *[2] * model.layers, 1, 1]))
+
+
+def of_pages(gathered, sent, ranks):
+    """fsdp/internal/paged_memory.cc gathers, shard_reducer.cc reduces. `gathered`: [(bytes of all ranks' shares of a unit, how often)].
+    `sent`: bytes of each unit's buffer of gradients."""
+    agreements = sum(gathers + 1 for _, gathers in gathered)
+    calls = [dataclasses.replace(all_gather(AGREEMENT * ranks, ranks), times=agreements)]
+    calls += [dataclasses.replace(all_gather(size, ranks), times=gathers) for size, gathers in gathered]
+    return calls + [all_to_all(size, ranks) for size in sent]
 
 
 def paged(model, ranks, virtual_ranks=1):
-    """fsdp/internal/paged_memory.cc gathers, shard_reducer.cc reduces. `virtual_ranks`: of each rank."""
-    sizes = units(model)
-    agreements = sum(gathers + 1 for _, gathers in sizes)
-    calls = [dataclasses.replace(all_gather(AGREEMENT * ranks, ranks), times=agreements)]
-    calls += [dataclasses.replace(all_gather(size, ranks), times=gathers) for size, gathers in sizes]
-    calls += [all_to_all(size, ranks) for size, _ in sizes]
+    """`virtual_ranks`: of each rank."""
+    calls = of_pages(units(model), [size for size, _ in units(model)], ranks)
     return [dataclasses.replace(call, times=call.times * virtual_ranks) for call in calls]
+
+
+def published(parameters, ranks):
+    """The most bytes of a unit that a rank owns, if pieces are dealt in turn, as elastic/internal/shard_plan.cc does."""
+    whole, rest = sum(count // PIECE for count in parameters), max(count % PIECE for count in parameters)
+    return FLOAT * max(math.ceil(whole / ranks) * PIECE, rest)
+
+
+def sharded_model(model, ranks):
+    """An elastic::ShardedModel: all shares have the size of the largest one, and a buffer of gradients has each of them twice
+    (fsdp/internal/unit_plan.cc, LayOut() of kept pieces)."""
+    shares = [ranks * published(parameters, ranks) for parameters in parameters_of_units(model)]
+    gathers = [times for _, times in units(model)]
+    return of_pages(list(zip(shares, gathers)), [2 * size for size, _ in units(model)], ranks)
 
 
 def ddp(model, ranks):
@@ -186,6 +215,9 @@ class Steps:
     def paged(self, model, ranks, compute, link):
         return compute + self._costs.seconds(paged(model, ranks), link)
 
+    def sharded_model(self, model, ranks, compute, link):
+        return compute + self._costs.seconds(sharded_model(model, ranks), link)
+
 
 def enough(step, compute_of_token):
     """The tokens with which a step takes twice its computation."""
@@ -214,14 +246,15 @@ def two_digits(number):
 def traffic_table():
     rows = [["model", "ranks", "a host sends: DDP", "DDP, virtual ranks", "sharded optimizer", "fsdp, gathers"]]
     rows[0] += ["fsdp, gradients", f"fsdp, {VIRTUAL} virtual ranks a rank"]
-    rows[0] += ["fsdp, gradients added on the host first (not built)", "a rank sends: fsdp"]
+    rows[0] += ["fsdp, gradients added on the host first (not built)", "ShardModel", "a rank sends: fsdp", "ShardModel"]
     for model in MODELS:
         for ranks in RANKS[1:]:
             calls = paged(model, ranks)
             gradients = sum(all_to_all(size, ranks).link for size, _ in units(model))
             of = [link_bytes(way(model, ranks)) for way in (ddp, ddp_virtual, sharded_optimizer)]
             of += [link_bytes(calls) - gradients, gradients, link_bytes(paged(model, ranks, VIRTUAL))]
-            of += [summed_on_host(model, ranks), rank_bytes(calls)]
+            kept = sharded_model(model, ranks)
+            of += [summed_on_host(model, ranks), link_bytes(kept), rank_bytes(calls), rank_bytes(kept)]
             rows.append([model.name, f"{ranks:,}", *map(size_in_words, of)])
     return scaling.table(*rows)
 
@@ -255,6 +288,7 @@ def time_table(steps, costs, tokens, rate):
 
 def batch_table(steps, rate):
     model, ways = MODELS[1], {"DDP": steps.ddp, "sharded optimizer": steps.sharded_optimizer, "fsdp": steps.paged}
+    ways["ShardModel"] = steps.sharded_model
     rows = [["way", "ranks", *LINKS]]
     for name, way in ways.items():
         for ranks in RANKS[1:]:

@@ -2,9 +2,11 @@
 """The counts of scaling_sharded.py are those of simulated collectives, of comm/tree_sum's plan and of fsdp's pages."""
 
 import collections
+import itertools
 import pathlib
 import tempfile
 import unittest
+import unittest.mock
 
 import scaling
 import scaling_sharded
@@ -119,6 +121,38 @@ def pages(layers, whole_units):
     return [gathers[name] for name in names]
 
 
+def owners(sizes, nodes):
+    """elastic/internal/shard_plan.cc, if all ranks have all pieces."""
+    ranks = range(len(nodes))
+    limit = -(-2 * sum(sizes) // len(nodes))
+    kept, owned, keepers, of = [0] * len(nodes), [0] * len(nodes), [[] for _ in sizes], [0] * len(sizes)
+    order = sorted(range(len(sizes)), key=lambda piece: -sizes[piece])
+
+    def least(piece, other_node):
+        fits = lambda rank: not keepers[piece] or (
+            nodes[rank] != nodes[keepers[piece][0]] if other_node else rank != keepers[piece][0]
+        )
+        return min(filter(fits, ranks), key=kept.__getitem__)
+
+    def add(piece, rank):
+        keepers[piece].append(rank)
+        kept[rank] += sizes[piece]
+
+    for _ in range(2):
+        for piece in order:
+            rank = least(piece, True)
+            if kept[rank] + sizes[piece] <= limit:
+                add(piece, rank)
+    for piece in order:
+        while len(keepers[piece]) < 2:
+            elsewhere = least(piece, True)
+            add(piece, elsewhere if kept[elsewhere] < 2 * limit else least(piece, False))
+    for piece in order:
+        of[piece] = min(keepers[piece], key=owned.__getitem__)
+        owned[of[piece]] += sizes[piece]
+    return of
+
+
 class CountsTest(unittest.TestCase):
     def check(self, call, sent, ranks):
         for rank in range(ranks):
@@ -198,6 +232,38 @@ class CountsTest(unittest.TestCase):
         # Two hosts: each sends half of its sum.
         added = scaling_sharded.summed_on_host(MODEL, ranks)
         self.assertAlmostEqual(added / (gathered + scaling_sharded.size_of(MODEL) / 2), 1)
+
+    def test_units_have_all_parameters(self):
+        for model in scaling_sharded.MODELS:
+            units = scaling_sharded.parameters_of_units(model)
+            self.assertEqual(sum(map(sum, units)), model.parameters())
+            self.assertEqual(sum(units[1]), model.layer())
+
+    def test_a_share_of_a_sharded_model_is_as_large_as_the_most_that_a_rank_owns(self):
+        for piece, ranks in itertools.product((64, 256, 1024), (16, 32, 64)):
+            units = scaling_sharded.parameters_of_units(MODEL)
+            cut = [(u, min(piece, n - i)) for u, ns in enumerate(units) for n in ns for i in range(0, n, piece)]
+            owned = collections.Counter()
+            for (unit, size), owner in zip(cut, owners([size for _, size in cut], [r // HOST for r in range(ranks)])):
+                owned[unit, owner] += size
+            with unittest.mock.patch.object(scaling_sharded, "PIECE", piece):
+                for u, parameters in enumerate(units):
+                    most = 4 * max(owned[u, rank] for rank in range(ranks))
+                    share = scaling_sharded.published(parameters, ranks)
+                    self.assertLessEqual(share, most)
+                    self.assertLessEqual(most, share + 4 * piece)
+                    if sum(parameters) < piece:
+                        self.assertEqual(most, share)
+
+    def test_a_sharded_model_sends_each_gradient_twice(self):
+        ranks, model = 64, scaling_sharded.MODELS[2]
+        calls = scaling_sharded.sharded_model(model, ranks)
+        exchanges = [scaling_sharded.all_to_all(size, ranks).link for size, _ in scaling_sharded.units(model)]
+        gathers = scaling_sharded.link_bytes(calls) - 2 * sum(exchanges)
+        plain = scaling_sharded.link_bytes(scaling_sharded.paged(model, ranks)) - sum(exchanges)
+        # A layer has 3264 pieces, as they are of 1 MiB: 51 on each rank; embedding and head 1000, 16 on some.
+        layers, ends = 80 * 2 * 3264, 2 * 1000
+        self.assertAlmostEqual(gathers / plain, (layers + ends * 1024 / 1000) / (layers + ends), places=4)
 
     def test_virtual_ranks_of_ddp_exchange_parts_and_gather_the_sums(self):
         for ranks in (2, 8, 16):
