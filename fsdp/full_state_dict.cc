@@ -39,7 +39,7 @@ Value DeferModel(const torch::nn::Module& module, const std::vector<ShardedParam
   std::map<const at::TensorImpl*, at::Tensor> parameters;  // a tied one is deferred once
   for (size_t p = 0; p < sharded.size(); ++p) {
     const at::Tensor& like = sharded[p].tensor;
-    parameters.emplace(like.unsafeGetTensorImpl(), deferred.Add(like.sizes(), like.strides(), like.scalar_type(),
+    parameters.emplace(like.unsafeGetTensorImpl(), deferred.Add(like.sizes(), like.strides(), sharded[p].dtype,
                                                                 [&gatherer, p] { return gatherer.BringParameter(p); }));
   }
   for (const auto& item : module.named_parameters()) {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -94,7 +95,7 @@ class FullyShardedDataParallel {
   template <typename... Args>
   decltype(auto) forward(Args&&... args) {
     const internal::ShardedModule::Forward running(module_.get());
-    return net_->forward(std::forward<Args>(args)...);
+    return net_->forward(Input(std::forward<Args>(args))...);
   }
   template <typename... Args>
   decltype(auto) operator()(Args&&... args) {
@@ -169,6 +170,15 @@ class FullyShardedDataParallel {
                                                           internal::KeptShards*);
   friend class NoSync;
   friend struct internal::ShardedAccess;
+
+  template <typename T>
+  decltype(auto) Input(T&& argument) const {
+    if constexpr (std::is_same_v<std::decay_t<T>, at::Tensor>) {
+      return module_->Input(argument);
+    } else {
+      return std::forward<T>(argument);
+    }
+  }
 
   FullyShardedDataParallel(Net net, std::unique_ptr<internal::ShardedModule> module)
       : net_(std::move(net)), module_(std::move(module)) {}

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -159,6 +160,55 @@ TEST_P(FullySharded, AnyNumberOfRanksHasTheBitsOfDistributedDataParallel) {
       }
     }
   }
+}
+
+absl::StatusOr<Tensors> TrainMixed(comm::ProcessGroup& group, Options options) {
+  options.virtual_ranks = kVirtualRanks;
+  options.unit_bytes = 10000;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(MakeNet(group.rank()), &group, options));
+  for (const at::Tensor& parameter : net.parameters()) EXPECT_EQ(parameter.scalar_type(), at::kBFloat16);
+  for (const at::Tensor& shard : net.shards()) EXPECT_EQ(shard.scalar_type(), at::kFloat);
+  const auto optimizer = MakeOptimizer(Optimizer::kFusedAdamW, net.shards());
+  for (int step = 0; step < kSteps; ++step) {
+    for (const int v : net.VirtualRanks(step)) {
+      const at::Tensor output = net(Tokens(step, v));
+      EXPECT_EQ(output.scalar_type(), at::kBFloat16);
+      output.square().mean().backward();
+    }
+    LOCKSTEP_RETURN_IF_ERROR(net.ClipGradNorm(kMaxNorm).status());
+    LOCKSTEP_RETURN_IF_ERROR(net.Step(*optimizer));
+  }
+  EXPECT_EQ(net.FullParameters(Access::kWrite).status().code(), absl::StatusCode::kFailedPrecondition);
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto full, net.FullParameters());
+  return Copies(net.parameters());
+}
+
+TEST_P(FullySharded, AnyNumberOfRanksHasTheSameBitsInMixedPrecision) {
+  for (const auto reduce_dtype : {std::optional<at::ScalarType>(), std::optional(at::kFloat)}) {
+    Options options = GetParam().options();
+    options.mixed_precision = MixedPrecision{at::kBFloat16, reduce_dtype};
+    const auto train = [&](comm::ProcessGroup& group) { return TrainMixed(group, options); };
+    const Tensors expected = OnRanks(1, [&](comm::ProcessGroup& group) {
+      Options one = options;
+      one.residency = Residency::kAuto;
+      return TrainMixed(group, one);
+    })[0];
+    for (const int ranks : {2, 3, 5}) {
+      SCOPED_TRACE(ranks);
+      for (const Tensors& found : OnRanks(ranks, train, GetParam().backend)) ExpectEqual(found, expected);
+    }
+  }
+}
+
+TEST_P(FullySharded, MixedPrecisionRefusesOtherNumbers) {
+  Options options = GetParam().options();
+  options.mixed_precision = MixedPrecision{at::kLong, at::kFloat};
+  const absl::Status status = OnTwoRanks(GetParam().backend, [&](comm::ProcessGroup& group) {
+    return Wrap(Scale(), &group, options).status();
+  });
+  EXPECT_EQ(status.message(),
+            "rank 0: fsdp::Wrap: mixed_precision: expected real floating-point dtypes, found Long, Float and, of weight, "
+            "Float");
 }
 
 // Trains without virtual ranks, with `micro_steps` backward passes a step, of which all but the last are in `NoSync`.

@@ -1,7 +1,10 @@
 #ifndef LOCKSTEP_FSDP_OPTIONS_H_
 #define LOCKSTEP_FSDP_OPTIONS_H_
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +31,16 @@ enum class Residency {
   kPaged,
 };
 
+// As Python's MixedPrecisionPolicy: shards(), which the optimizer steps, keep the dtype that the parameters had, and the
+// rest is in smaller ones.
+struct MixedPrecision {
+  // Of the module's parameters and their gradients, in forward and backward. Tensors of floating-point numbers that are
+  // given to forward are converted to it. Buffers keep their dtype.
+  at::ScalarType param_dtype = at::kBFloat16;
+  // In which gradients are averaged over the ranks. std::nullopt: param_dtype.
+  std::optional<at::ScalarType> reduce_dtype;
+};
+
 struct Options {
   // Paths of modules whose parameters are one unit: they are reduced, and with Residency::kPaged gathered, together. In a
   // path, * stands for one name: "blocks.*". The parameters of a module inside belong to the first path that fits.
@@ -41,6 +54,9 @@ struct Options {
   // With kPaged: the number of units that stay whole in forward: the last ones in use. 1 needs less memory. It is as
   // fast if the network goes through its units one after the other, and slower if it uses two of them in turn.
   int whole_units = 2;
+
+  // All parameters must be of real floating-point numbers. Each rank has its shards in memory of its own then.
+  std::optional<MixedPrecision> mixed_precision;
 
   // If positive, training gives the same bits on any number of ranks up to this one: see
   // FullyShardedDataParallel::VirtualRanks(). Must be at least the number of ranks, and the same on every rank.

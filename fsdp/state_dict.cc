@@ -119,7 +119,10 @@ absl::Status LoadStateDict(absl::string_view directory, const ShardedModule& sha
   const int rank = sharded.group()->rank();
   ShardedStateDict state;
   AddModel(module, parameters, rank, options.model, state);
-  if (!optimizer) return checkpoint::LoadSharded(directory, state, sharded.group(), load_options);
+  if (!optimizer) {
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadSharded(directory, state, sharded.group(), load_options));
+    return sharded.Publish();
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const WholeOptimizer whole,
                             GatherOptimizer(*optimizer, parameters, sharded.group(), kLoad, Exchange::kGroups));
   OptimizerLoader loader(parameters, whole, rank, options.optimizer);
@@ -131,7 +134,9 @@ absl::Status LoadStateDict(absl::string_view directory, const ShardedModule& sha
   LOCKSTEP_RETURN_IF_ERROR(
       comm::Agree(sharded.group(), kLoad, caught([&] { return loader.Plan(directory, load_options, state); })));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadSharded(directory, state, sharded.group(), load_options));
-  return comm::Agree(sharded.group(), kLoad, caught([&] { return loader.Load(state, *optimizer); }));
+  LOCKSTEP_RETURN_IF_ERROR(
+      comm::Agree(sharded.group(), kLoad, caught([&] { return loader.Load(state, *optimizer); })));
+  return sharded.Publish();
 }
 
 }  // namespace lockstep::fsdp::internal

@@ -98,6 +98,47 @@ TEST(StateDict, AnyNumberOfRanksContinuesWhatTwoSavedToTheBit) {
   }
 }
 
+// The parameters are copies of the shards that are loaded.
+TEST(StateDict, ContinuesInMixedPrecision) {
+  const Folder folder;
+  const auto train = [&](comm::ProcessGroup& group, Options options, const Training& run) -> absl::StatusOr<Tensors> {
+    options.virtual_ranks = testing::kVirtualRanks;
+    options.mixed_precision.emplace();
+    torch::nn::Linear module(31, 9);
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor& parameter : module->parameters()) parameter.fill_(run.from.empty() ? 0.3 : 7);
+    LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(module, &group, options));
+    const auto optimizer = MakeOptimizer(OptimizerKind::kFusedSgd, net.shards());
+    if (!run.from.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadStateDict(run.from, net, *optimizer));
+    for (int step = run.first; step < run.last; ++step) {
+      const torch::AutoGradMode grad(true);
+      for (const int v : net.VirtualRanks(step)) net(at::arange(31.0).mul(step + v).sin()).square().mean().backward();
+      LOCKSTEP_RETURN_IF_ERROR(net.Step(*optimizer));
+    }
+    if (run.to.empty()) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const auto full, net.FullParameters());
+      return Copies(net.parameters());
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto state, GetStateDict(net, *optimizer));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint::SaveSharded(run.to, state, &group));
+    return Tensors();
+  };
+  for (const Residency residency : {Residency::kSharedPages, Residency::kPaged}) {
+    Options options;
+    options.residency = residency;
+    const auto on = [&](int ranks, const Training& run) {
+      return OnRanks(ranks, [&](comm::ProcessGroup& group) { return train(group, options, run); });
+    };
+    const std::string path = folder.path() + (residency == Residency::kPaged ? "/paged" : "/shared");
+    const Tensors expected = on(2, {0, 20, "", "", {}})[0];
+    on(2, {0, 10, "", path, {}});
+    const auto saved = checkpoint::LoadWhole(path);
+    ASSERT_EQ(saved.status(), absl::OkStatus());
+    EXPECT_EQ(checkpoint::GetTensor(*saved, {"model", "weight"})->scalar_type(), at::kFloat);
+    for (const Tensors& found : on(3, {10, 20, path, "", {}})) ExpectEqual(found, expected);
+  }
+}
+
 TEST(StateDict, HasTheNamesAndShapesOfPython) {
   const Folder folder;
   OnRanks(2, [&](comm::ProcessGroup& group) {

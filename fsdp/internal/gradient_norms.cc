@@ -19,10 +19,10 @@ absl::StatusOr<std::vector<at::Tensor>> GradientNorms::Compute(const ShardReduce
                                                                double norm_type) const {
   const c10::NoGradGuard no_grad;
   std::vector<Own> own;
-  std::map<const at::TensorImpl*, size_t> places;  // in `own`
+  std::map<const at::TensorImpl*, std::pair<size_t, at::ScalarType>> places;  // in `own`, and the gradients' dtypes
   for (size_t u = 0; u < reducer.unit_count(); ++u) {
     for (const NamedTensor& parameter : reducer.unit(u).parameters)
-      places.emplace(parameter.tensor.unsafeGetTensorImpl(), places.size());
+      places.emplace(parameter.tensor.unsafeGetTensorImpl(), std::pair(places.size(), reducer.unit(u).shard_dtype));
     LOCKSTEP_RETURN_IF_ERROR(ComputeUnit(reducer, u, norm_type, own));
   }
   // Each number is of one rank and 0 on the others, so that the sum is exact.
@@ -36,9 +36,9 @@ absl::StatusOr<std::vector<at::Tensor>> GradientNorms::Compute(const ShardReduce
   for (const at::Tensor& parameter : parameters) {
     const auto place = places.find(parameter.unsafeGetTensorImpl());
     if (place == places.end()) continue;
-    const at::Tensor of_parameter = all[static_cast<int64_t>(place->second)];
+    const at::Tensor of_parameter = all[static_cast<int64_t>(place->second.first)];
     if (of_parameter[1].item<double>() == 0) continue;
-    const at::ScalarType dtype = c10::toRealValueType(parameter.scalar_type());
+    const at::ScalarType dtype = c10::toRealValueType(place->second.second);
     norms.push_back(at::scalar_tensor(of_parameter[0].item<double>(), dtype));
   }
   return norms;
@@ -78,7 +78,7 @@ absl::StatusOr<std::vector<GradientNorms::Parts>> GradientNorms::Exchange(const 
     expected.push_back(piece);
     received[piece.rank] += piece.end - piece.begin;
   }
-  const at::TensorOptions options = unit.parameters[0].tensor.options().requires_grad(false);
+  const at::TensorOptions options(unit.shard_dtype);
   std::vector<at::Tensor> inputs{at::empty({0}, options)};
   for (const std::vector<at::Tensor>& gradients : to) inputs.insert(inputs.end(), gradients.begin(), gradients.end());
   const at::Tensor output = at::empty({std::accumulate(received.begin(), received.end(), int64_t{0})}, options);

@@ -35,8 +35,9 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::Proce
   std::string shared;
   for (const ShardedUnit& unit : units) {
     names.push_back(unit.parameters[0].name);
-    const int64_t most = std::max<int64_t>(unit.layout.slices.back(), group->size() * unit.layout.share);
-    bytes = std::max<int64_t>(bytes, most * unit.parameters[0].tensor.element_size());
+    const auto size = static_cast<int64_t>(c10::elementSize(unit.reduce_dtype));
+    bytes = std::max({bytes, unit.layout.slices.back() * size,
+                      group->size() * unit.layout.share * unit.parameters[0].tensor.element_size()});
     for (const NamedTensor& parameter : unit.parameters) {
       if (!kept && shared.empty() && IsShared(parameter.tensor)) shared = parameter.name;
     }

@@ -61,7 +61,8 @@ ShardReducer::ShardReducer(comm::ProcessGroup* group, ParameterMemory* memory, i
       unit_of.push_back(units_.size());
     }
     const size_t missing = sharded.parameters.size();
-    comm::TreeScatter::Sum sum(at::zeros({own}, first.options().requires_grad(false)), slices);
+    comm::TreeScatter::Sum sum(at::zeros({own}, first.options().dtype(sharded.reduce_dtype).requires_grad(false)),
+                               slices);
     units_.push_back({std::move(sharded), std::move(sum), at::Tensor(), missing});
   }
   memory->buffers().Reserve(std::min(memory->reductions(), units_.size()));
@@ -140,8 +141,13 @@ void ShardReducer::CopyIn(const Unit& unit, const at::Tensor& buffer) const {
     const size_t count = piece.end - piece.begin;
     memset(to + (piece.offset + count) * bytes, 0, (piece.flag() + 16 - piece.offset - count) * bytes);
     if (gradient.defined()) {
-      memcpy(to + piece.offset * bytes, static_cast<const char*>(gradient.const_data_ptr()) + piece.begin * bytes,
-             count * bytes);
+      if (gradient.scalar_type() == buffer.scalar_type()) {
+        memcpy(to + piece.offset * bytes, static_cast<const char*>(gradient.const_data_ptr()) + piece.begin * bytes,
+               count * bytes);
+      } else {
+        const auto numel = static_cast<int64_t>(count);
+        buffer.narrow(0, piece.offset, numel).copy_(gradient.narrow(0, piece.begin, numel));
+      }
       memcpy(to + piece.flag() * bytes, one.const_data_ptr(), bytes);
     } else {
       memset(to + piece.offset * bytes, 0, count * bytes);
@@ -181,7 +187,7 @@ at::Tensor ShardReducer::GradientOf(size_t index, const Piece& piece) const {
   const Unit& unit = units_[index];
   const int64_t first = unit.sharded.layout.slices[group_->rank()];
   if (unit.sum.result().narrow(0, piece.flag() - first, 1).item<double>() == 0) return {};
-  return unit.sum.result().narrow(0, piece.offset - first, piece.end - piece.begin);
+  return unit.sum.result().narrow(0, piece.offset - first, piece.end - piece.begin).to(unit.sharded.shard_dtype);
 }
 
 void ShardReducer::Clear() { reduced_ = 0; }

@@ -56,7 +56,8 @@ class ShardReducer {
 
   // Blocks until all sums are there, at most for the group's timeout.
   absl::Status Wait();
-  // After Wait(): the mean gradient of a piece that this rank owns, as a flat view. Undefined if no rank had one.
+  // After Wait(): the mean gradient of a piece that this rank owns, flat, in the shard's dtype. Undefined if no rank had
+  // one.
   at::Tensor GradientOf(size_t unit, const Piece& piece) const;
   // After the optimizer's step: the next one begins.
   void Clear();

@@ -1,6 +1,8 @@
 #include "lockstep/fsdp/internal/sharded_module.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -15,9 +17,11 @@
 #include "lockstep/base/seed.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/flat.h"
 #include "lockstep/comm/internal/group_access.h"
 #include "lockstep/fsdp/internal/module_units.h"
 #include "lockstep/fsdp/internal/paged_memory.h"
+#include "lockstep/fsdp/internal/parameter_key.h"
 #include "lockstep/fsdp/internal/published_pages.h"
 #include "lockstep/fsdp/internal/shared_pages.h"
 
@@ -29,10 +33,15 @@ using comm::internal::GroupAccess;
 constexpr const char* kResidencies[] = {"kAuto", "kSharedPages", "kPaged"};
 
 std::string TextOf(const Options& options) {
+  std::string mixed = "none";
+  if (const auto& precision = options.mixed_precision) {
+    mixed = absl::StrCat(c10::toString(precision->param_dtype), " and ",
+                         c10::toString(precision->reduce_dtype.value_or(precision->param_dtype)));
+  }
   return absl::StrCat("units [", absl::StrJoin(options.units, ", "), "], unit_bytes ", options.unit_bytes, ", shard ",
                       options.shard == Shard::kRows ? "kRows" : "kElements", ", residency ",
                       kResidencies[static_cast<int>(options.residency)], ", whole_units ", options.whole_units,
-                      ", virtual_ranks ", options.virtual_ranks, " and virtual_seed ", options.virtual_seed);
+                      ", mixed_precision ", mixed, ", virtual_ranks ", options.virtual_ranks, " and virtual_seed ", options.virtual_seed);
 }
 
 // The ranks must agree on the shards' places.
@@ -67,6 +76,41 @@ ShardedModule::~ShardedModule() {
   kept_->assemble = nullptr;
 }
 
+// Each rank has its shards of rank 0's values, and the parameters get their other dtype.
+absl::Status ShardedModule::MakeMasters(const std::vector<ShardedUnit>& units) {
+  const at::ScalarType dtype = options_.mixed_precision->param_dtype;
+  if (kept_) return absl::UnimplementedError("mixed_precision: a World keeps the model");
+  for (const ShardedUnit& unit : units) {
+    if (at::isFloatingType(dtype) && at::isFloatingType(unit.reduce_dtype) && at::isFloatingType(unit.shard_dtype))
+      continue;
+    return absl::InvalidArgumentError(absl::StrCat("mixed_precision: expected real floating-point dtypes, found ",
+                                                   c10::toString(dtype), ", ", c10::toString(unit.reduce_dtype),
+                                                   " and, of ", unit.parameters[0].name, ", ",
+                                                   c10::toString(unit.shard_dtype)));
+  }
+  masters_.emplace();
+  for (const ShardedUnit& unit : units) {
+    std::vector<at::Tensor> values;
+    for (const NamedTensor& parameter : unit.parameters)
+      values.push_back(parameter.tensor.detach().as_strided({parameter.tensor.numel()}, {1}));
+    LOCKSTEP_RETURN_IF_ERROR(comm::internal::BroadcastCoalesced(*group_, values));
+    for (const Piece& piece : unit.layout.pieces) {
+      const at::Tensor& of_parameter = values[piece.parameter];
+      const at::Tensor shard = piece.rank == group_->rank()
+                                   ? of_parameter.narrow(0, piece.begin, piece.end - piece.begin).clone()
+                                   : at::empty({0}, of_parameter.options());
+      masters_->shards.push_back(
+          {unit.parameters[piece.parameter].name, piece.begin, piece.end, shard, piece.rank, piece.rank});
+    }
+    for (const NamedTensor& parameter : unit.parameters) {
+      const at::Tensor& tensor = parameter.tensor;
+      ReplaceData(tensor, at::empty_strided(tensor.sizes(), tensor.strides(),
+                                            tensor.options().dtype(dtype).requires_grad(false)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<ParameterMemory>> ShardedModule::MakeMemory(
     const std::vector<ShardedUnit>& units) const {
   if (kept_) {
@@ -74,8 +118,9 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> ShardedModule::MakeMemory(
   }
   const bool shared = group_->size() == 1 || GroupAccess::TreeSumBackendOf(*group_, c10::DeviceType::CPU) != nullptr;
   const bool paged = options_.residency == Residency::kAuto ? !shared : options_.residency == Residency::kPaged;
-  if (paged) return PagedMemory::Create(group_, units, options_.whole_units, kept_);
-  return kept_ ? PublishedPages::Create(group_, units, *kept_) : SharedPages::Create(group_, units);
+  const KeptShards* const shards = masters_ ? &*masters_ : kept_;
+  if (paged) return PagedMemory::Create(group_, units, options_.whole_units, shards);
+  return shards ? PublishedPages::Create(group_, units, *shards) : SharedPages::Create(group_, units);
 }
 
 absl::Status ShardedModule::Build(const torch::nn::Module& module) {
@@ -105,6 +150,11 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   if (!kept_) frozen_ = units.frozen;  // frozen parameters of kept shards stay where they are
   std::vector<ShardedUnit> all = units.trained;
   all.insert(all.end(), frozen_.begin(), frozen_.end());
+  if (options_.mixed_precision) {
+    absl::Status status;
+    LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = MakeMasters(all); }));
+    LOCKSTEP_RETURN_IF_ERROR(status);
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(memory_, MakeMemory(all));
   AddShards(units.trained);
   const int leaves = Virtual() ? options_.virtual_ranks : group_->size();
@@ -128,6 +178,11 @@ void ShardedModule::AddShards(const std::vector<ShardedUnit>& units) {
       pieces_.push_back({u, piece});
     }
   }
+}
+
+at::Tensor ShardedModule::Input(const at::Tensor& tensor) const {
+  const bool converts = options_.mixed_precision && tensor.defined() && tensor.is_floating_point();
+  return converts ? tensor.to(options_.mixed_precision->param_dtype) : tensor;
 }
 
 std::vector<const ShardedUnit*> ShardedModule::units() const {
@@ -224,9 +279,10 @@ absl::Status ShardedModule::BeginFull(bool write) {
   if (reducer_->running()) {
     return absl::FailedPreconditionError(absl::StrCat(Who(), ": FullParameters() in a backward"));
   }
-  if (write && kept_) {
+  if (write && (kept_ || masters_)) {
     return absl::FailedPreconditionError(
-        absl::StrCat(Who(), ": FullParameters: a World keeps the parameters, so they cannot be written to"));
+        absl::StrCat(Who(), ": FullParameters: the parameters are copies of ",
+                     kept_ ? "what a World keeps" : "shards of another dtype", ", so they cannot be written to"));
   }
   LOCKSTEP_RETURN_IF_ERROR(memory_->BeginFull(write));
   full_ = true;

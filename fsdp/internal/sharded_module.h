@@ -73,6 +73,12 @@ class ShardedModule {
 
   absl::StatusOr<double> ClipGradNorm(double max_norm, double norm_type);
 
+  // An argument of forward.
+  at::Tensor Input(const at::Tensor& tensor) const;
+
+  // After shards were written to outside of a step, on every rank.
+  absl::Status Publish() const { return memory_->AfterStep(); }
+
   absl::Status BeginFull(bool write);
   void EndFull();
 
@@ -93,6 +99,7 @@ class ShardedModule {
   ShardedModule(comm::ProcessGroup* group, const Options& options, KeptShards* kept)
       : group_(group), options_(options), kept_(kept), norms_(group) {}
   absl::Status Build(const torch::nn::Module& module);
+  absl::Status MakeMasters(const std::vector<ShardedUnit>& units);
   absl::StatusOr<std::unique_ptr<ParameterMemory>> MakeMemory(const std::vector<ShardedUnit>& units) const;
   void CheckBeforeForward() const;
   void AddShards(const std::vector<ShardedUnit>& units);
@@ -106,7 +113,8 @@ class ShardedModule {
 
   comm::ProcessGroup* const group_;
   const Options options_;
-  KeptShards* const kept_;  // may be null
+  KeptShards* const kept_;             // may be null
+  std::optional<KeptShards> masters_;  // with mixed precision: the shards, of which the parameters are copies
   std::unique_ptr<ParameterMemory> memory_;
   std::vector<ShardedUnit> frozen_;
   std::vector<at::Tensor> parameters_, shards_;

@@ -41,6 +41,7 @@ std::vector<ShardedParameter> ShardedParametersOf(const ShardedModule& module) {
       ShardedParameter& added = parameters[order.at(parameter.tensor.unsafeGetTensorImpl())];
       added.name = parameter.name;
       added.tensor = parameter.tensor;
+      added.dtype = units[u]->shard_dtype;
       of_unit.push_back(&added);
     }
     for (const Piece& piece : units[u]->layout.pieces) {

@@ -29,6 +29,7 @@ struct ShardedParameter {
   std::string name;         // its first name in the module
   at::Tensor tensor;        // of the module: for its sizes, as its values need not be there
   at::Tensor shard;         // of this rank; undefined if it has no part
+  at::ScalarType dtype = at::kFloat;  // of the shards
   std::vector<Part> parts;  // ascending, at most one a rank; none if the parameter has no elements
 };
 

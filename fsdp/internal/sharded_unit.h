@@ -3,6 +3,8 @@
 #ifndef LOCKSTEP_FSDP_INTERNAL_SHARDED_UNIT_H_
 #define LOCKSTEP_FSDP_INTERNAL_SHARDED_UNIT_H_
 
+#include <c10/core/ScalarType.h>
+
 #include <vector>
 
 #include "lockstep/ddp/internal/parameter_check.h"
@@ -16,6 +18,8 @@ using ddp::internal::NamedTensor;
 struct ShardedUnit {
   std::vector<NamedTensor> parameters;
   UnitLayout layout;
+  at::ScalarType shard_dtype = at::kFloat;   // of the shards, and of their gradients for the optimizer
+  at::ScalarType reduce_dtype = at::kFloat;  // in which gradients are averaged
 };
 
 }  // namespace lockstep::fsdp::internal

@@ -38,8 +38,9 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> SharedPages::Create(comm::Proce
 int64_t SharedPages::BufferBytes(const std::vector<ShardedUnit>& units) {
   int64_t bytes = 1;
   for (const ShardedUnit& unit : units) {
-    const at::Tensor& first = unit.parameters[0].tensor;
-    if (first.requires_grad()) bytes = std::max<int64_t>(bytes, unit.layout.slices.back() * first.element_size());
+    if (!unit.parameters[0].tensor.requires_grad()) continue;
+    const auto size = static_cast<int64_t>(c10::elementSize(unit.reduce_dtype));
+    bytes = std::max(bytes, unit.layout.slices.back() * size);
   }
   return bytes;
 }

@@ -28,7 +28,7 @@ absl::StatusOr<at::Tensor> StateGatherer::Bring(size_t parameter, size_t item) c
 }
 
 absl::StatusOr<at::Tensor> StateGatherer::BringParameter(size_t parameter) const {
-  return Collect(parameter, -1, parameters_[parameter].tensor.scalar_type());
+  return Collect(parameter, -1, parameters_[parameter].dtype);
 }
 
 absl::StatusOr<at::Tensor> StateGatherer::Collect(size_t index, int64_t item, at::ScalarType dtype) const {

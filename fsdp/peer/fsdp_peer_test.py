@@ -19,7 +19,7 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 
 PROGRAM = os.path.abspath(sys.argv.pop(1))
@@ -94,9 +94,12 @@ def python_rank(training, net, units, rank, meeting, output):
     timeout = datetime.timedelta(seconds=PATIENCE)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=RANKS, timeout=timeout)
     mesh = init_device_mesh("cpu", (RANKS,))
+    policy = MixedPrecisionPolicy()
+    if "mixed" in training:
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, training["mixed"]))
     for unit in units:
-        fully_shard(net.get_submodule(unit), mesh=mesh)
-    fully_shard(net, mesh=mesh)
+        fully_shard(net.get_submodule(unit), mesh=mesh, mp_policy=policy)
+    fully_shard(net, mesh=mesh, mp_policy=policy)
     optimizer = OPTIMIZERS[training["optimizer"]](net.parameters())
     options = StateDictOptions(flatten_optimizer_state_dict=training.get("flat", False))
     if "load" in training:
@@ -226,6 +229,22 @@ class FsdpPeerTest(unittest.TestCase):
                 self.assert_same(self.run_python(net, {**last, "load": three}), expected)
                 for found in self.run_cpp({**last, "load": rows, "rows": False}):
                     self.assert_same(found, expected)
+
+    def test_shards_have_the_bits_of_fully_shard_in_mixed_precision(self):
+        for name in NETS:
+            for reduce_dtype in ("bfloat16", "float32"):
+                with self.subTest(name, reduce_dtype=reduce_dtype):
+                    net, training = self.training_of(name, "adamw", micro_steps=1)
+                    training["mixed"] = reduce_dtype
+                    python = f"{self.folder}/mixed_python.pt"
+                    self.run_python(net, {**training, "full": python})
+                    expected = torch.load(python, weights_only=True)
+                    self.assertEqual({tensor.dtype for tensor in expected["model"].values()}, {torch.float32})
+                    for backend in BACKENDS:
+                        file = f"{self.folder}/mixed_{backend}.pt"
+                        self.run_cpp({**training, "full": file}, backend=backend)
+                        found = torch.load(file, weights_only=True)
+                        self.assert_same({**found["model"]}, {**expected["model"]})
 
     def test_full_files_have_the_states_of_fully_shard(self):
         net, training = self.training_of("mlp", "adamw", micro_steps=1)

@@ -3,7 +3,8 @@
 // TRAINING is {"program": FILE.pt2, "units": [path, ...], "optimizer", "micro_steps", "inputs": [[tensor, ...], ...]} with
 // the inputs of each rank, one for each micro step. Trains the mean square of the program's output, and saves all
 // parameters by name to OUTPUT. Optional: "rows": False for Shard::kElements; "load", "save": folders of a sharded
-// checkpoint that is loaded before and saved after; "flat" for its groups; "load_full", "full": .pt files, so.
+// checkpoint that is loaded before and saved after; "flat" for its groups; "load_full", "full": .pt files, so;
+// "mixed": bfloat16, with gradients that are reduced in this dtype.
 
 #include <torch/torch.h>
 
@@ -51,6 +52,10 @@ absl::Status Train(const Value& training, const std::string& output, const comm:
   const Value* rows = training.Find("rows");
   options.shard = rows && !rows->bool_value() ? Shard::kElements : Shard::kRows;
   for (const Value& path : training.Find("units")->items()) options.units.push_back(path.string_value());
+  if (const Value* reduce_dtype = training.Find("mixed")) {
+    options.mixed_precision.emplace();
+    if (reduce_dtype->string_value() == "float32") options.mixed_precision->reduce_dtype = at::kFloat;
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(module, group.get(), options));
   const auto optimizer = MakeOptimizer(name, net.shards());
   StateDictOptions state_options;
