@@ -203,12 +203,12 @@ TEST_P(FullySharded, AnyNumberOfRanksHasTheSameBitsInMixedPrecision) {
 TEST_P(FullySharded, MixedPrecisionRefusesOtherNumbers) {
   Options options = GetParam().options();
   options.mixed_precision = MixedPrecision{at::kLong, at::kFloat};
-  const absl::Status status = OnTwoRanks(GetParam().backend, [&](comm::ProcessGroup& group) {
-    return Wrap(Scale(), &group, options).status();
-  });
-  EXPECT_EQ(status.message(),
-            "rank 0: fsdp::Wrap: mixed_precision: expected real floating-point dtypes, found Long, Float and, of weight, "
-            "Float");
+  const absl::Status status = OnTwoRanks(
+      GetParam().backend, [&](comm::ProcessGroup& group) { return Wrap(Scale(), &group, options).status(); });
+  EXPECT_EQ(
+      status.message(),
+      "rank 0: fsdp::Wrap: mixed_precision: expected real floating-point dtypes, found Long, Float and, of weight, "
+      "Float");
 }
 
 // Trains without virtual ranks, with `micro_steps` backward passes a step, of which all but the last are in `NoSync`.

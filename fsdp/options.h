@@ -34,10 +34,10 @@ enum class Residency {
 // As Python's MixedPrecisionPolicy: shards(), which the optimizer steps, keep the dtype that the parameters had, and the
 // rest is in smaller ones.
 struct MixedPrecision {
-  // Of the module's parameters and their gradients, in forward and backward. Tensors of floating-point numbers that are
+  // The dtype of the module's parameters and their gradients in forward and backward. Tensors of floating-point numbers that are
   // given to forward are converted to it. Buffers keep their dtype.
   at::ScalarType param_dtype = at::kBFloat16;
-  // In which gradients are averaged over the ranks. std::nullopt: param_dtype.
+  // The dtype in which gradients are averaged over the ranks. std::nullopt: param_dtype.
   std::optional<at::ScalarType> reduce_dtype;
 };
 
@@ -55,7 +55,7 @@ struct Options {
   // fast if the network goes through its units one after the other, and slower if it uses two of them in turn.
   int whole_units = 2;
 
-  // All parameters must be of real floating-point numbers. Each rank has its shards in memory of its own then.
+  // All parameters must be of real floating-point numbers. Each rank then has its shards in private memory.
   std::optional<MixedPrecision> mixed_precision;
 
   // If positive, training gives the same bits on any number of ranks up to this one: see

@@ -134,8 +134,7 @@ absl::Status LoadStateDict(absl::string_view directory, const ShardedModule& sha
   LOCKSTEP_RETURN_IF_ERROR(
       comm::Agree(sharded.group(), kLoad, caught([&] { return loader.Plan(directory, load_options, state); })));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadSharded(directory, state, sharded.group(), load_options));
-  LOCKSTEP_RETURN_IF_ERROR(
-      comm::Agree(sharded.group(), kLoad, caught([&] { return loader.Load(state, *optimizer); })));
+  LOCKSTEP_RETURN_IF_ERROR(comm::Agree(sharded.group(), kLoad, caught([&] { return loader.Load(state, *optimizer); })));
   return sharded.Publish();
 }
 

@@ -52,7 +52,8 @@ void ExpectGood(const std::vector<Keepers>& plan, const std::vector<int64_t>& si
   }
   const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   const int64_t largest = sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
-  for (int rank = 0; rank < ranks; ++rank) EXPECT_LE(kept[rank], shares * (2 * all + ranks - 1) / ranks + largest) << rank;
+  for (int rank = 0; rank < ranks; ++rank)
+    EXPECT_LE(kept[rank], shares * (2 * all + ranks - 1) / ranks + largest) << rank;
 }
 
 // The elements that ranks must get to keep `plan`.

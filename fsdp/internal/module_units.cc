@@ -104,7 +104,8 @@ absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, 
       of_unit.push_back(infos[member]);
     }
     unit.shard_dtype = unit.reduce_dtype = unit.parameters[0].tensor.scalar_type();
-    if (const auto& mixed = options.mixed_precision) unit.reduce_dtype = mixed->reduce_dtype.value_or(mixed->param_dtype);
+    if (const auto& mixed = options.mixed_precision)
+      unit.reduce_dtype = mixed->reduce_dtype.value_or(mixed->param_dtype);
     unit.layout = kept && trained ? LayOut(of_unit, ranks, KeptPiecesOf(unit.parameters, *kept))
                                   : LayOut(of_unit, ranks, options.shard);
   }

@@ -32,8 +32,8 @@ namespace lockstep::fsdp::internal {
 class PagedMemory final : public ParameterMemory {
  public:
   // Frees the memory of all parameters, whose values become rank 0's. `group` is borrowed. Every rank must call it.
-  // InvalidArgument: another tensor holds a parameter's memory. `kept` may be null. Otherwise the values are those of its
-  // shards, which this rank gives the others at each gather, and whatever memory the parameters had is left.
+  // InvalidArgument: another tensor holds a parameter's memory. `kept` may be null. Otherwise its shards have the
+  // values, which this rank gives the others at each gather, and whatever memory the parameters had is left.
   static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(comm::ProcessGroup* group,
                                                                  const std::vector<ShardedUnit>& units, int whole_units,
                                                                  const KeptShards* kept);

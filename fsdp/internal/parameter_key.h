@@ -25,7 +25,7 @@ class Pageable {
 // tensors cost nothing. Code that reads the parameter by its pointer, without an operator, is not seen.
 void MakePageable(const at::Tensor& parameter, std::shared_ptr<Pageable> values);
 
-// Gives a parameter, which may be pageable, memory of its own again.
+// Gives a parameter, which may be pageable, the memory of `data`.
 void ReplaceData(const at::Tensor& parameter, const at::Tensor& data);
 
 // False if the parameter's data was replaced, as by module->to(dtype).

@@ -41,7 +41,8 @@ std::string TextOf(const Options& options) {
   return absl::StrCat("units [", absl::StrJoin(options.units, ", "), "], unit_bytes ", options.unit_bytes, ", shard ",
                       options.shard == Shard::kRows ? "kRows" : "kElements", ", residency ",
                       kResidencies[static_cast<int>(options.residency)], ", whole_units ", options.whole_units,
-                      ", mixed_precision ", mixed, ", virtual_ranks ", options.virtual_ranks, " and virtual_seed ", options.virtual_seed);
+                      ", mixed_precision ", mixed, ", virtual_ranks ", options.virtual_ranks, " and virtual_seed ",
+                      options.virtual_seed);
 }
 
 // The ranks must agree on the shards' places.
@@ -83,10 +84,9 @@ absl::Status ShardedModule::MakeMasters(const std::vector<ShardedUnit>& units) {
   for (const ShardedUnit& unit : units) {
     if (at::isFloatingType(dtype) && at::isFloatingType(unit.reduce_dtype) && at::isFloatingType(unit.shard_dtype))
       continue;
-    return absl::InvalidArgumentError(absl::StrCat("mixed_precision: expected real floating-point dtypes, found ",
-                                                   c10::toString(dtype), ", ", c10::toString(unit.reduce_dtype),
-                                                   " and, of ", unit.parameters[0].name, ", ",
-                                                   c10::toString(unit.shard_dtype)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mixed_precision: expected real floating-point dtypes, found ", c10::toString(dtype), ", ",
+        c10::toString(unit.reduce_dtype), " and, of ", unit.parameters[0].name, ", ", c10::toString(unit.shard_dtype)));
   }
   masters_.emplace();
   for (const ShardedUnit& unit : units) {
@@ -280,9 +280,9 @@ absl::Status ShardedModule::BeginFull(bool write) {
     return absl::FailedPreconditionError(absl::StrCat(Who(), ": FullParameters() in a backward"));
   }
   if (write && (kept_ || masters_)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(Who(), ": FullParameters: the parameters are copies of ",
-                     kept_ ? "what a World keeps" : "shards of another dtype", ", so they cannot be written to"));
+    return absl::FailedPreconditionError(absl::StrCat(Who(), ": FullParameters: the parameters are copies of ",
+                                                      kept_ ? "what a World keeps" : "shards of another dtype",
+                                                      ", so they cannot be written to"));
   }
   LOCKSTEP_RETURN_IF_ERROR(memory_->BeginFull(write));
   full_ = true;

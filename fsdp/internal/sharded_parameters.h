@@ -26,11 +26,11 @@ struct ShardedParameter {
   // Returns the part of rank `rank`, or nullptr if it has none.
   const Part* PartOf(int rank) const;
 
-  std::string name;         // its first name in the module
-  at::Tensor tensor;        // of the module: for its sizes, as its values need not be there
-  at::Tensor shard;         // of this rank; undefined if it has no part
+  std::string name;                   // its first name in the module
+  at::Tensor tensor;                  // of the module: for its sizes, as its values need not be there
+  at::Tensor shard;                   // of this rank; undefined if it has no part
   at::ScalarType dtype = at::kFloat;  // of the shards
-  std::vector<Part> parts;  // ascending, at most one a rank; none if the parameter has no elements
+  std::vector<Part> parts;            // ascending, at most one a rank; none if the parameter has no elements
 };
 
 // Returns them in the module's order, the frozen ones too.

@@ -73,7 +73,7 @@ struct AgentState {
   // The agents that this one asks to leave, as somebody told it. They have no later life, so the list only grows.
   std::vector<std::string> drains;
   NodeLimits resize;  // the limits that it asks for, as somebody told it
-  // Of its ranks that run or have run last, about processes that ask for generations (launch/link): see NodeSlots.
+  // The processes that ask for generations (launch/link), of the ranks that run or have run last: see NodeSlots.
   std::vector<SlotState> slots;
   int link_port = 0;  // at which a socket listens for rank 0 of the next of these generations
   int64_t progressed = 0, step = -1;

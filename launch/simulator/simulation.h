@@ -200,7 +200,7 @@ class Simulation : simulator::Engine {
   std::map<std::string, uint64_t> post_numbers_;
   JobState decision_;
   uint64_t decisions_ = 0;
-  int64_t decided_ms_ = 0;  // when the last one on its way arrives
+  int64_t decided_ms_ = 0;                 // when the last one on its way arrives
   std::map<int64_t, int64_t> entered_ms_;  // when a leader decided on each entry of a node
   int leader_ = 0;
   uint64_t leader_epoch_ = 1;
