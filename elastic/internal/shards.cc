@@ -1,11 +1,13 @@
 #include "lockstep/elastic/internal/shards.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -39,22 +41,36 @@ int64_t NumberOfElements(const std::vector<at::Tensor>& tensors) {
   return number;
 }
 
-// Gives every rank each rank's tensors, which have one dtype and device. `tensors[rank]` are the rank's.
+// Gives every rank each rank's tensors, which have one dtype and device. `tensors[rank]` are the rank's. An all-gather
+// brings up to two equal shares of each rank. One that has more, as with a large parameter, broadcasts the rest: else all
+// ranks would need as large a place for each of the others.
 absl::Status ShareTensors(comm::ProcessGroup& group, const std::vector<std::vector<at::Tensor>>& tensors) {
-  int64_t most = 0;
+  std::vector<int64_t> numbers;
   at::TensorOptions options;
   for (const std::vector<at::Tensor>& of_rank : tensors) {
-    most = std::max(most, NumberOfElements(of_rank));
+    numbers.push_back(NumberOfElements(of_rank));
     if (!of_rank.empty()) options = of_rank[0].options().requires_grad(false);
   }
-  const at::Tensor own = at::empty({most}, options), all = at::empty({group.size() * most}, options);
+  const int64_t total = std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
+  const int64_t part = std::min(*absl::c_max_element(numbers), 2 * (total / group.size() + 1));
+  const at::Tensor own = at::empty({part}, options), all = at::empty({group.size(), part}, options);
   const std::vector<at::Tensor>& mine = tensors[group.rank()];
-  if (!mine.empty()) own.narrow(0, 0, NumberOfElements(mine)).copy_(comm::internal::Flatten(mine));
+  const at::Tensor flat = mine.empty() ? own : comm::internal::Flatten(mine);
+  const int64_t first = std::min(numbers[group.rank()], part);
+  own.narrow(0, 0, first).copy_(flat.narrow(0, 0, first));
   LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, own));
-  // If a rank has died, `all` is undefined on a GPU, and this rank may be the only one that has a parameter now.
+  std::vector<at::Tensor> rests;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const int64_t rest = std::max<int64_t>(numbers[rank] - part, 0);
+    rests.push_back(rank == group.rank() ? flat.narrow(0, first, rest) : at::empty({rest}, options));
+    if (rest > 0) LOCKSTEP_RETURN_IF_ERROR(group.Broadcast(rests[rank], rank));
+  }
+  // If a rank has died, what arrives is undefined on a GPU, and this rank may be the only one that has a parameter now.
   LOCKSTEP_RETURN_IF_ERROR(group.Synchronize(options.device()));
   for (int rank = 0; rank < group.size(); ++rank) {
-    if (rank != group.rank()) comm::internal::Unflatten(all.narrow(0, rank * most, most), tensors[rank]);
+    if (rank == group.rank() || numbers[rank] == 0) continue;
+    const at::Tensor gathered = all.select(0, rank).narrow(0, 0, std::min(numbers[rank], part));
+    comm::internal::Unflatten(rests[rank].numel() == 0 ? gathered : at::cat({gathered, rests[rank]}), tensors[rank]);
   }
   return absl::OkStatus();
 }
