@@ -65,6 +65,29 @@ def all_to_all(size, ranks):
     return Call((ranks - 1) / ranks * size, HOST * max(0, ranks - HOST) / ranks * size, ranks - 1, 1)
 
 
+def depth(count):
+    return (count - 1).bit_length()
+
+
+def broadcast(size, ranks):
+    """Gloo's (gloo/broadcast.cc): rank r, counted from the source, passes all on to the ranks r + 1, r + 2, r + 4, ... that have none yet.
+    The mean of all ranks and hosts."""
+    hosts = max(1, ranks // HOST)
+    return Call((ranks - 1) / ranks * size, max(0, ranks - HOST) / hosts * size, (ranks - 1) / ranks, depth(ranks))
+
+
+def of_source(size, ranks):
+    """A broadcast until its source has sent all."""
+    return Call(depth(ranks) * size, HOST * depth(max(1, ranks // HOST)) * size, depth(ranks), 1)
+
+
+def slowest_path(size, ranks):
+    """A broadcast until the last rank has it. A rank passes on when it has all, to all of its ranks at once. So these share the processor
+    and the link, and the first has it no sooner than the others, whose trees are smaller."""
+    of_ranks, of_hosts = (n * (n + 1) / 2 for n in (depth(ranks), depth(max(1, ranks // HOST))))
+    return Call(of_ranks * size, HOST * of_hosts * size, of_ranks, depth(ranks))
+
+
 def all_reduce(size, ranks):
     """comm/hierarchical/internal/pipeline.cc: within a host over shm, then each rank exchanges its part with its column."""
     hosts = max(1, ranks // HOST)
@@ -80,19 +103,10 @@ def size_of(model):
     return FLOAT * model.parameters()
 
 
-def parameters_of_units(model):
-    """Elements of the parameters of each unit, with Options::units {"model.layers.*"}."""
-    hidden, inner = model.hidden, model.hidden * model.inner
-    square, keys = hidden**2, hidden**2 * model.kv_heads // model.heads
-    layer = [square, keys, keys, square, inner, inner, inner, hidden, hidden]
-    embedding = [model.vocabulary * hidden]
-    return [embedding, *[layer] * model.layers, [hidden], embedding]
-
-
 def units(model):
     """Bytes of each unit, and how many passes gather it: with two whole units backward finds the norm and the head of forward, and does
     not read the embedding."""
-    sizes = [FLOAT * sum(parameters) for parameters in parameters_of_units(model)]
+    sizes = [FLOAT * sum(parameters) for parameters in model.units()]
     return list(zip(sizes, [1, *[2] * model.layers, 1, 1]))
 
 
@@ -120,7 +134,7 @@ def published(parameters, ranks):
 def sharded_model(model, ranks):
     """An elastic::ShardedModel: all shares have the size of the largest one, and a buffer of gradients has each of them twice
     (fsdp/internal/unit_plan.cc, LayOut() of kept pieces)."""
-    shares = [ranks * published(parameters, ranks) for parameters in parameters_of_units(model)]
+    shares = [ranks * published(parameters, ranks) for parameters in model.units()]
     gathers = [times for _, times in units(model)]
     return of_pages(list(zip(shares, gathers)), [2 * size for size, _ in units(model)], ranks)
 
@@ -134,18 +148,27 @@ def ddp_virtual(model, ranks):
     return [all_to_all(size_of(model), ranks), all_gather(size_of(model), ranks)]
 
 
-def share_buffer(model, ranks):
-    """Bytes that elastic/internal/shards.cc, ShareTensors(), gathers on each rank: every rank's part is filled up to the largest part,
-    and a parameter is not divided."""
-    return ranks * max(size_of(model) / ranks, FLOAT * model.vocabulary * model.hidden)
+def shared(model, ranks):
+    """What elastic/internal/shards.cc, ShareTensors(), shares: the bytes of the all-gather, and of the rests, the smallest first."""
+    owned, _ = transformer_memory.shards(model, ranks)
+    part = transformer_memory.gathered(owned)
+    return FLOAT * part * ranks, sorted(FLOAT * (count - part) for count in owned if count > part)
 
 
 def shared_parameters(model, ranks):
-    return all_gather(share_buffer(model, ranks), ranks)
+    size, rests = shared(model, ranks)
+    return [all_gather(size, ranks), *(broadcast(rest, ranks) for rest in rests)]
+
+
+def one_after_the_other(model, ranks):
+    """shared_parameters() until all ranks have them. Ranks that have passed a rest on begin with the next one. So only one path counts."""
+    size, rests = shared(model, ranks)
+    calls = [all_gather(size, ranks), *(of_source(rest, ranks) for rest in rests[:-1])]
+    return calls + [slowest_path(rest, ranks) for rest in rests[-1:]]
 
 
 def sharded_optimizer(model, ranks):
-    return [*ddp(model, ranks), shared_parameters(model, ranks)]
+    return [*ddp(model, ranks), *shared_parameters(model, ranks)]
 
 
 def link_bytes(calls):
@@ -209,7 +232,7 @@ class Steps:
         return self._fit.step(way, size_of(model), compute, ranks // HOST, link, scaling.LATENCY)
 
     def sharded_optimizer(self, model, ranks, compute, link):
-        shared = self._costs.seconds([shared_parameters(model, ranks)], link)
+        shared = self._costs.seconds(one_after_the_other(model, ranks), link)
         return self.ddp(model, ranks, compute, link) + shared
 
     def paged(self, model, ranks, compute, link):
@@ -244,14 +267,25 @@ def two_digits(number):
 
 
 def traffic_table():
-    rows = [["model", "ranks", "a host sends: DDP", "DDP, virtual ranks", "sharded optimizer", "fsdp, gathers"]]
+    rows = [
+        [
+            "model",
+            "ranks",
+            "a host sends: DDP",
+            "DDP, virtual ranks",
+            "sharded optimizer, all-gather",
+            "sharded optimizer, broadcasts",
+            "fsdp, gathers",
+        ]
+    ]
     rows[0] += ["fsdp, gradients", f"fsdp, {VIRTUAL} virtual ranks a rank"]
     rows[0] += ["fsdp, gradients added on the host first (not built)", "ShardModel", "a rank sends: fsdp", "ShardModel"]
     for model in MODELS:
         for ranks in RANKS[1:]:
             calls = paged(model, ranks)
             gradients = sum(all_to_all(size, ranks).link for size, _ in units(model))
-            of = [link_bytes(way(model, ranks)) for way in (ddp, ddp_virtual, sharded_optimizer)]
+            gather, *rests = shared_parameters(model, ranks)
+            of = [link_bytes(way) for way in (ddp(model, ranks), ddp_virtual(model, ranks), [gather], rests)]
             of += [link_bytes(calls) - gradients, gradients, link_bytes(paged(model, ranks, VIRTUAL))]
             kept = sharded_model(model, ranks)
             of += [summed_on_host(model, ranks), link_bytes(kept), rank_bytes(calls), rank_bytes(kept)]
@@ -261,10 +295,10 @@ def traffic_table():
 
 def memory_table():
     ways = transformer_memory.ways
-    rows = [["model", "parameters", "ranks", *ways(MODELS[0], RANKS[0]), "buffer of the sharded optimizer"]]
+    rows = [["model", "parameters", "ranks", *ways(MODELS[0], RANKS[0]), "the sharded optimizer's buffers alone"]]
     for model in MODELS:
         for ranks in RANKS:
-            of = [*ways(model, ranks).values(), share_buffer(model, ranks)]
+            of = [*ways(model, ranks).values(), transformer_memory.sharded_optimizer(model, ranks)[1]]
             rows.append([model.name, f"{model.parameters() / 1e6:,.0f} M", f"{ranks:,}", *map(size_in_words, of)])
     return scaling.table(*rows)
 

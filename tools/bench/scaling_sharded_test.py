@@ -12,7 +12,8 @@ import scaling
 import scaling_sharded
 from scaling_sharded import HOST
 from scaling_test import measured
-from transformer_memory import Model
+import transformer_memory
+from transformer_memory import Model, keepers
 
 MODEL = Model("small", "llama", 5, 64, 160, 500, 4, 2)
 WORLDS = (2, 3, 4, 8, 16, 32)
@@ -121,36 +122,101 @@ def pages(layers, whole_units):
     return [gathers[name] for name in names]
 
 
-def owners(sizes, nodes):
-    """elastic/internal/shard_plan.cc, if all ranks have all pieces."""
-    ranks = range(len(nodes))
-    limit = -(-2 * sum(sizes) // len(nodes))
-    kept, owned, keepers, of = [0] * len(nodes), [0] * len(nodes), [[] for _ in sizes], [0] * len(sizes)
-    order = sorted(range(len(sizes)), key=lambda piece: -sizes[piece])
+def tree(source, ranks):
+    """gloo/broadcast.cc: [(round, from, to)]."""
+    sends, has, bits = [], {0}, (ranks - 1).bit_length()
+    for i in range(bits):
+        mask = (1 << bits) - (2 << i)
+        for rank in range(ranks):
+            if rank & mask or rank >> i & 1 or rank ^ 1 << i >= ranks:
+                continue
+            assert rank in has, "a rank sends what it does not have"
+            has.add(rank ^ 1 << i)
+            sends.append((i, (rank + source) % ranks, ((rank ^ 1 << i) + source) % ranks))
+    assert has == set(range(ranks))
+    return sends
 
-    def least(piece, other_node):
-        fits = lambda rank: not keepers[piece] or (
-            nodes[rank] != nodes[keepers[piece][0]] if other_node else rank != keepers[piece][0]
-        )
-        return min(filter(fits, ranks), key=kept.__getitem__)
 
-    def add(piece, rank):
-        keepers[piece].append(rank)
-        kept[rank] += sizes[piece]
+def seconds_of(rests, ranks, of_link):
+    """When all ranks have made the broadcasts `rests`, [(source, bytes)], one after the other. A rank sends what it has whole, to each rank
+    that has come to the same broadcast, and goes on when it has sent all. Each group of `of_link` ranks sends a byte a second to others.
+    """
+    trees = [collections.defaultdict(set) for _ in rests]
+    for children, (source, _) in zip(trees, rests):
+        for _, rank, to in tree(source, ranks):
+            children[rank].add(to)
+    now, under_way = 0, {}  # {(from, to): bytes left}
+    at, has, todo = [-1] * ranks, [True] * ranks, [set() for _ in range(ranks)]
+    while True:
+        moved = True
+        while moved:
+            moved = False
+            for rank in range(ranks):
+                while at[rank] < len(rests) and has[rank] and not todo[rank]:
+                    at[rank], moved = at[rank] + 1, True
+                    if at[rank] < len(rests):
+                        has[rank], todo[rank] = rests[at[rank]][0] == rank, set(trees[at[rank]][rank])
+        for rank in range(ranks):
+            for to in todo[rank]:
+                if has[rank] and at[to] == at[rank]:
+                    under_way.setdefault((rank, to), rests[at[rank]][1] if rank // of_link != to // of_link else 0)
+        if not under_way:
+            assert min(at) == len(rests)
+            return now
+        users = collections.Counter(rank // of_link for (rank, _), left in under_way.items() if left)
+        passed = min(left * max(1, users[rank // of_link]) for (rank, _), left in under_way.items())
+        now += passed
+        for (rank, to), left in list(under_way.items()):
+            under_way[rank, to] = left - (passed / users[rank // of_link] if left else 0)
+            if under_way[rank, to] < 1e-9:
+                del under_way[rank, to]
+                todo[rank].remove(to)
+                has[to] = True
 
-    for _ in range(2):
-        for piece in order:
-            rank = least(piece, True)
-            if kept[rank] + sizes[piece] <= limit:
-                add(piece, rank)
-    for piece in order:
-        while len(keepers[piece]) < 2:
-            elsewhere = least(piece, True)
-            add(piece, elsewhere if kept[elsewhere] < 2 * limit else least(piece, False))
-    for piece in order:
-        of[piece] = min(keepers[piece], key=owned.__getitem__)
-        owned[of[piece]] += sizes[piece]
-    return of
+
+class Memory:
+    """What a rank has allocated, and the most so far."""
+
+    def __init__(self):
+        self.now = self.most = 0
+
+    def new(self, content):
+        self.now += len(content)
+        self.most = max(self.most, self.now)
+        return content
+
+
+def share_tensors(tensors):
+    """ShareTensors() of elastic/internal/shards.cc, with the elements (rank, number) of each rank: what is sent, and each rank's Memory."""
+    ranks = range(len(tensors))
+    total = sum(map(len, tensors))
+    part = min(max(map(len, tensors)), 2 * (total // len(ranks) + 1))
+    sent, memories = ring(part, len(ranks)), [Memory() for _ in ranks]
+    own = [memory.new([None] * part) for memory in memories]
+    everything = [memory.new([None] * part * len(ranks)) for memory in memories]
+    flat = [memory.new(list(mine)) if mine else own[rank] for rank, (memory, mine) in enumerate(zip(memories, tensors))]
+    for rank in ranks:
+        first = min(len(tensors[rank]), part)
+        own[rank][:first] = flat[rank][:first]
+    for rank in ranks:
+        everything[rank][:] = [element for other in ranks for element in own[other]]
+    rests = [[None] * len(ranks) for _ in ranks]
+    for source in ranks:
+        rest = max(len(tensors[source]) - part, 0)
+        for rank in ranks:
+            rests[rank][source] = flat[rank][part:] if rank == source else memories[rank].new([None] * rest)
+        if rest > 0:
+            for _, rank, to in tree(source, len(ranks)):
+                sent.send(rank, to, rest)
+                rests[to][source][:] = rests[rank][source]
+    for rank in ranks:
+        for other in set(ranks) - {rank}:
+            got = everything[rank][other * part : other * part + min(len(tensors[other]), part)]
+            if rests[rank][other]:
+                got = memories[rank].new(got + rests[rank][other])
+                memories[rank].now -= len(got)
+            assert got == tensors[other], "a rank has not what the other owns"
+    return sent, memories
 
 
 class CountsTest(unittest.TestCase):
@@ -234,17 +300,20 @@ class CountsTest(unittest.TestCase):
         self.assertAlmostEqual(added / (gathered + scaling_sharded.size_of(MODEL) / 2), 1)
 
     def test_units_have_all_parameters(self):
-        for model in scaling_sharded.MODELS:
-            units = scaling_sharded.parameters_of_units(model)
+        for model in (*scaling_sharded.MODELS, *transformer_memory.MODELS):
+            units = model.units()
             self.assertEqual(sum(map(sum, units)), model.parameters())
-            self.assertEqual(sum(units[1]), model.layer())
+            self.assertEqual(units.count(max(units, key=len)), model.layers)
+            self.assertEqual(sum(max(units, key=len)), model.layer())
 
     def test_a_share_of_a_sharded_model_is_as_large_as_the_most_that_a_rank_owns(self):
         for piece, ranks in itertools.product((64, 256, 1024), (16, 32, 64)):
-            units = scaling_sharded.parameters_of_units(MODEL)
+            units = MODEL.units()
             cut = [(u, min(piece, n - i)) for u, ns in enumerate(units) for n in ns for i in range(0, n, piece)]
             owned = collections.Counter()
-            for (unit, size), owner in zip(cut, owners([size for _, size in cut], [r // HOST for r in range(ranks)])):
+            for (unit, size), (owner, _) in zip(
+                cut, keepers([size for _, size in cut], [r // HOST for r in range(ranks)])
+            ):
                 owned[unit, owner] += size
             with unittest.mock.patch.object(scaling_sharded, "PIECE", piece):
                 for u, parameters in enumerate(units):
@@ -272,11 +341,86 @@ class CountsTest(unittest.TestCase):
             self.check(first, tree_scatter([size / ranks] * ranks, ranks)[0], ranks)
             self.check(second, ring(size / ranks, ranks), ranks)
 
-    def test_the_largest_parameter_sets_the_size_of_each_part(self):
-        embedding = 4 * MODEL.vocabulary * MODEL.hidden
-        self.assertEqual(scaling_sharded.shared_parameters(MODEL, 64).rank, 63 * embedding)
-        size = scaling_sharded.size_of(MODEL)
-        self.assertEqual(scaling_sharded.shared_parameters(MODEL, 2).rank, size / 2)
+    def test_a_broadcast_is_a_tree(self):
+        for ranks in (*WORLDS, 64):
+            call, hosts = scaling_sharded.broadcast(960, ranks), max(1, ranks // HOST)
+            for source in range(ranks):
+                sent, sends = Sent(), tree(source, ranks)
+                for _, rank, to in sends:
+                    sent.send(rank, to, 960)
+                self.assertEqual(sum(map(sent.of_rank, range(ranks))), round(call.rank * ranks))
+                self.assertEqual(sent.messages.total(), round(call.messages * ranks))
+                self.assertEqual(sent.messages[source], scaling_sharded.depth(ranks))
+                if ranks % HOST == 0:
+                    # A source in the middle of a host has neighbours on the next one.
+                    more = sum(map(sent.of_host, range(hosts))) / 960 - call.link * hosts / 960
+                    self.assertIn(round(more), range(5) if source % HOST and hosts > 1 else [0])
+
+    def test_the_slowest_path_of_a_broadcast_shares_links(self):
+        for ranks in (2, 4, 8, 16, 32, 64, 128):
+            call = scaling_sharded.slowest_path(1, ranks)
+            self.assertAlmostEqual(call.rank, seconds_of([(0, 1)], ranks, 1))
+            self.assertAlmostEqual(call.link, seconds_of([(0, 1)], ranks, HOST))
+
+    def test_broadcasts_one_after_the_other_overlap(self):
+        # Each large matrix has another owner.
+        for layers, ranks in ((1, 32), (2, 32), (2, 64), (4, 64)):
+            model = Model("", "llama", layers, 16, 16, 40, 1, 1)
+            owned, _ = transformer_memory.shards(model, ranks)
+            part = transformer_memory.gathered(owned)
+            rests = [(rank, 4 * (count - part)) for rank, count in enumerate(owned) if count > part]
+            self.assertGreater(len(rests), 1)
+            _, *calls = scaling_sharded.one_after_the_other(model, ranks)
+            link = sum(call.link for call in calls)
+            self.assertAlmostEqual(seconds_of(rests, ranks, HOST) / link, 1.1, delta=0.15)
+            paths = sum(scaling_sharded.slowest_path(rest, ranks).link for _, rest in rests)
+            self.assertLess(seconds_of(rests, ranks, HOST), paths)
+
+    def test_parameters_are_shared_as_the_code_does(self):
+        small, tied = Model("small", "llama", 2, 4, 8, 40, 2, 1), Model(
+            "tied", "gpt2", 2, 4, 8, 90, tied=True, positions=4
+        )
+        rests = 0
+        for model, ranks in itertools.product((small, tied), (2, 8, 16, 64)):
+            owned, _ = transformer_memory.shards(model, ranks)
+            self.assertEqual(sum(owned), model.parameters())
+            sent, memories = share_tensors([[(rank, i) for i in range(count)] for rank, count in enumerate(owned)])
+            calls = scaling_sharded.shared_parameters(model, ranks)
+            rests += len(calls) - 1
+            mean = sum(map(sent.of_rank, range(ranks))) / ranks
+            self.assertAlmostEqual(4 * mean, scaling_sharded.rank_bytes(calls))
+            hosts = max(1, ranks // HOST)
+            link = 4 * sum(map(sent.of_host, range(hosts))) / hosts
+            self.assertLessEqual(scaling_sharded.link_bytes(calls), link + 1e-6)
+            more = sum(call.rank for call in calls[1:]) * ranks / (ranks - 1) * 4 / hosts
+            self.assertLessEqual(link, scaling_sharded.link_bytes(calls) + more + 1e-6)
+            self.assertEqual(transformer_memory.sharing(owned), [memory.most for memory in memories])
+        self.assertGreater(rests, 10)
+
+    def test_a_step_has_the_states_and_the_buffers_of_one_rank(self):
+        for model, ranks in itertools.product(scaling_sharded.MODELS, scaling_sharded.RANKS):
+            owned, kept = transformer_memory.shards(model, ranks)
+            states, buffers = transformer_memory.sharded_optimizer(model, ranks)
+            self.assertEqual(sum(kept), 2 * model.parameters())
+            self.assertLessEqual(states, 8 * max(kept))
+            largest = max(max(unit) for unit in model.units())
+            self.assertLessEqual(buffers, 4 * ((3 + 4 / ranks) * (model.parameters() + ranks) + 2 * largest))
+            self.assertGreaterEqual(buffers, 4 * model.parameters())
+
+    def test_keepers_are_on_two_hosts_and_keep_about_as_much(self):
+        for number in (8, 40, 200):
+            plan = keepers([10] * number, [0, 0, 1, 1])
+            self.assertEqual({(a in (0, 1), b in (0, 1)) for a, b in plan}, {(True, False), (False, True)})
+            for counts in (collections.Counter(a for a, _ in plan), collections.Counter(sum(plan, []))):
+                self.assertEqual(len(set(counts.values())), 1)
+        one_host = keepers([5, 3, 3, 2, 1], [0, 0, 0])
+        self.assertTrue(all(len(set(ranks)) == 2 for ranks in one_host))
+        # A rank keeps two equal shares and one parameter at most.
+        sizes = [1000, 900, *range(1, 40)]
+        plan = keepers(sizes, [rank // HOST for rank in range(32)])
+        kept = [sum(size for size, ranks in zip(sizes, plan) if rank in ranks) for rank in range(32)]
+        self.assertLessEqual(max(kept), 2 * sum(sizes) / 32 + 1000)
+        self.assertTrue(all(first // HOST != second // HOST for first, second in plan))
 
 
 class TimeTest(unittest.TestCase):

@@ -8,6 +8,7 @@ It needs Python's standard library alone. Parameters, gradients and AdamW's two 
 
 import argparse
 import dataclasses
+import functools
 import pathlib
 import re
 
@@ -19,7 +20,7 @@ HOST = 8
 BLOCK = 1024  # tokens of a micro-batch
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Model:
     name: str
     family: str
@@ -42,6 +43,19 @@ class Model:
         embeddings = (1 if self.tied else 2) * self.vocabulary * self.hidden + self.positions * self.hidden
         norm = (2 if self.family == "gpt2" else 1) * self.hidden
         return int(self.layers * self.layer() + embeddings + norm)
+
+    def units(self):
+        """Elements of each parameter of the units: one of each layer, and of each module beside them."""
+        hidden, inner = self.hidden, self.hidden * self.inner
+        square, embedding = hidden**2, [self.vocabulary * hidden]
+        head = [] if self.tied else [embedding]
+        if self.family == "gpt2":
+            attention = [3 * square, 3 * hidden, square, hidden]
+            layer = [*attention, inner, self.inner, inner, hidden, *[hidden] * 4]
+            return [embedding, [self.positions * hidden], *[layer] * self.layers, [hidden, hidden], *head]
+        keys = square * self.kv_heads // self.heads
+        layer = [square, keys, keys, square, inner, inner, inner, hidden, hidden]
+        return [embedding, *[layer] * self.layers, [hidden], *head]
 
     def largest_unit(self):
         """Parameters: of a layer, or of the embedding."""
@@ -66,6 +80,72 @@ MODELS = (
 )
 
 
+def keepers(sizes, nodes):
+    """(owner, second) of each parameter: elastic/internal/shard_plan.cc, if all ranks have all parameters. `nodes`: of each rank."""
+    ranks, one_node = range(len(nodes)), len(set(nodes)) == 1
+    limit = -(-2 * sum(sizes) // len(nodes))
+    kept, owned, plan = [0] * len(nodes), [0] * len(nodes), [[] for _ in sizes]
+    order = sorted(range(len(sizes)), key=lambda p: -sizes[p])
+
+    def least(p, other_node):
+        if not plan[p]:
+            return min(ranks, key=kept.__getitem__)
+        places, first = (nodes, nodes[plan[p][0]]) if other_node and not one_node else (ranks, plan[p][0])
+        return min((rank for rank in ranks if places[rank] != first), key=kept.__getitem__)
+
+    def add(p, rank):
+        plan[p].append(rank)
+        kept[rank] += sizes[p]
+
+    for _ in range(2):
+        for p in order:
+            rank = least(p, True)
+            if kept[rank] + sizes[p] <= limit:
+                add(p, rank)
+    for p in order:
+        while len(plan[p]) < 2:
+            elsewhere = least(p, True)
+            add(p, elsewhere if kept[elsewhere] < 2 * limit else least(p, False))
+    for p in order:
+        plan[p].sort(key=owned.__getitem__)
+        owned[plan[p][0]] += sizes[p]
+    return plan
+
+
+@functools.cache
+def shards(model, ranks):
+    """(elements of the parameters that each rank owns, that it keeps) with a sharded optimizer."""
+    sizes = [size for unit in model.units() for size in unit]
+    owned, kept = [0] * ranks, [0] * ranks
+    for size, (owner, second) in zip(sizes, keepers(sizes, [rank // HOST for rank in range(ranks)])):
+        owned[owner] += size
+        kept[owner] += size
+        kept[second] += size
+    return owned, kept
+
+
+def gathered(owned):
+    """Elements of each rank that the all-gather of ShareTensors() brings (elastic/internal/shards.cc). A rank broadcasts the rest."""
+    return min(max(owned), 2 * (sum(owned) // len(owned) + 1))
+
+
+def sharing(owned):
+    """Elements that ShareTensors() has allocated on each rank when it copies the last rank's: `own`, `all`, `flat`, the rests of the others,
+    which it keeps until the end, and what it joins of one of them."""
+    part = gathered(owned)
+    rests = [max(0, count - part) for count in owned]
+    largest = sorted(((count, rank) for rank, count in enumerate(owned) if count > part), reverse=True)[:2]
+    joined = [max((count for count, other in largest if other != rank), default=0) for rank in range(len(owned))]
+    own_and_all = (len(owned) + 1) * part
+    return [own_and_all + flat + sum(rests) - rest + join for flat, rest, join in zip(owned, rests, joined)]
+
+
+def sharded_optimizer(model, ranks):
+    """(bytes of the states of the rank that needs the most, and of its buffers to share the parameters)."""
+    owned, kept = shards(model, ranks)
+    return max(((8 * count, 4 * buffers) for count, buffers in zip(kept, sharing(owned))), key=sum)
+
+
 def ways(model, ranks):
     """Bytes of a rank by the way it trains, without activations."""
     p = 4 * model.parameters()
@@ -73,7 +153,7 @@ def ways(model, ranks):
     one_host = ranks <= HOST
     return {
         "DDP": p + gradients + states,
-        "sharded optimizer": p + gradients + 2 * states / ranks,
+        "sharded optimizer": p + gradients + sum(sharded_optimizer(model, ranks)),
         "fsdp, shared pages": (p / host + (gradients + states) / ranks + 2 * unit) if one_host else None,
         "fsdp, paged": (p + gradients + states) / ranks + 3 * unit,
         # Buffers have each gradient twice. On one host the parameters are also in shared pages, and nothing is gathered.
