@@ -943,17 +943,19 @@ set(lockstep_data_text_sources
   data/tokens/internal/character_map.cc
   data/tokens/internal/file_pieces.cc
   data/tokens/load_tokenizer.cc
+  data/tokens/open_texts.cc
   data/tokens/sentencepiece_tokenizer.cc
   data/tokens/token_file_writer.cc
 )
 set(lockstep_data_text_headers
   data/tokens/encode_text_files.h
   data/tokens/load_tokenizer.h
+  data/tokens/open_texts.h
   data/tokens/sentencepiece_tokenizer.h
   data/tokens/token_file_writer.h
 )
-set(lockstep_data_text_components base checkpoint data data_sentencepiece)
-set(lockstep_data_text_third_party absl)
+set(lockstep_data_text_components base base_torch checkpoint data data_sentencepiece)
+set(lockstep_data_text_third_party absl torch)
 
 # lockstep::tensorboard
 set(lockstep_tensorboard_sources tensorboard/summary_writer.cc)
@@ -1018,7 +1020,9 @@ set(lockstep_models_transformer_sources
   models/transformer/internal/gpt2.cc
   models/transformer/internal/llama.cc
   models/transformer/key_value_cache.cc
+  models/transformer/matrix_flops.cc
   models/transformer/pretrained.cc
+  models/transformer/text_generation.cc
 )
 set(lockstep_models_transformer_headers
   models/transformer/causal_lm.h
@@ -1026,9 +1030,11 @@ set(lockstep_models_transformer_headers
   models/transformer/generation.h
   models/transformer/internal/decoder.h
   models/transformer/key_value_cache.h
+  models/transformer/matrix_flops.h
   models/transformer/pretrained.h
+  models/transformer/text_generation.h
 )
-set(lockstep_models_transformer_components base base_torch checkpoint models)
+set(lockstep_models_transformer_components base base_torch checkpoint data models)
 set(lockstep_models_transformer_third_party absl nlohmann_json torch)
 
 set(lockstep_all_tests

@@ -1,47 +1,43 @@
-// The things that outlive a group of ranks.
+// The state of a training that outlives a group of ranks: the text, the model, its optimizers and the step.
 
 #ifndef LOCKSTEP_EXAMPLES_GPT_RUN_STATE_H_
 #define LOCKSTEP_EXAMPLES_GPT_RUN_STATE_H_
 
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/checkpoint/manager/manager.h"
 #include "lockstep/checkpoint/value.h"
+#include "lockstep/data/tokens/token_dataset.h"
+#include "lockstep/data/tokens/tokenizer.h"
 #include "lockstep/elastic/sharded_model.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/models/transformer/causal_lm.h"
 
 namespace lockstep::examples {
 
-// The share of the highest learning rate in a step: it rises evenly in the first `warmup` steps, and then falls as half a
-// cosine to a tenth.
-double LearningRateShare(int64_t step, int64_t warmup, int64_t steps);
-
+// Flags.
 struct RunOptions {
-  std::string optimizer;  // adamw, or muon for the layers' matrices and adamw for the rest
+  std::string model, data, tokenizer, optimizer;
   double learning_rate;
+  int64_t virtual_ranks, batch_size, block, seed;
   bool shard;
-  int virtual_ranks;
-  int64_t seed;
-  // The flags that must be the same when the run is resumed.
-  std::vector<std::pair<std::string, int64_t>> saved_flags;
 };
 
-// A model and its optimizers: AdamW with the decay 0.1 for matrices, and 0 for biases and norms. Muon's rates are matched
-// to AdamW's.
 class RunState {
  public:
-  // Gives them and `step` to `world`, with options.shard as pieces.
-  absl::Status Keep(elastic::World& world, models::CausalLM model, RunOptions options);
+  // Opens the text, and makes the model and its optimizers: AdamW with the decay 0.1 for matrices, and 0 for biases and
+  // norms, or Muon for the layers' matrices, with rates that are matched to AdamW's. Gives `world` what changes, with
+  // options.shard as pieces. Errors name the flag or the file.
+  absl::Status Create(elastic::World& world, RunOptions options);
 
   void ZeroGrad();
   // Steps the optimizers with `share` of the learning rate, and counts the step.
@@ -51,15 +47,23 @@ class RunState {
   absl::StatusOr<checkpoint::Value> Checkpoint() const;
   absl::Status Resume(const checkpoint::Restored& newest);
 
-  int64_t step = 0;  // steps that are done
+  // The last twentieth of the blocks is not trained on.
+  int64_t train_blocks() const { return blocks->size() - std::max<int64_t>(1, blocks->size() / 20); }
+
+  std::unique_ptr<data::Tokenizer> tokenizer;
+  std::unique_ptr<data::TokenDataset> blocks;
   models::CausalLM net{nullptr};
   std::optional<elastic::ShardedModel<models::CausalLM>> sharded;  // of net, with RunOptions::shard
+  int64_t step = 0;                                                // steps that are done
 
  private:
-  absl::Status KeepSharded(elastic::World& world);
+  absl::Status KeepModel(elastic::World& world);
+  template <typename Optimizer>
+  absl::Status Keep(elastic::World& world, const std::string& name, std::unique_ptr<Optimizer> optimizer);
+  std::map<std::string, int64_t> SavedFlags() const;
 
   RunOptions options_;
-  std::vector<std::pair<std::string, std::unique_ptr<torch::optim::Optimizer>>> optimizers_;
+  std::map<std::string, std::unique_ptr<torch::optim::Optimizer>> optimizers_;
 };
 
 }  // namespace lockstep::examples

@@ -7,10 +7,13 @@
 #include <gflags/gflags.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <cstdint>
+#include <iostream>
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -19,21 +22,19 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/example.h"
 #include "lockstep/data/step_loader.h"
-#include "lockstep/data/tokens/load_tokenizer.h"
 #include "lockstep/ddp/amp/autocast.h"
 #include "lockstep/ddp/clip_grad_norm.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/elastic/wrap.h"
-#include "lockstep/examples/gpt/model.h"
 #include "lockstep/examples/gpt/report.h"
 #include "lockstep/examples/gpt/run_state.h"
-#include "lockstep/examples/gpt/text.h"
 #include "lockstep/examples/ranks/frame.h"
 #include "lockstep/fsdp/fully_sharded.h"
 #include "lockstep/launch/spawn.h"
 #include "lockstep/models/transformer/causal_lm.h"
 #include "lockstep/models/transformer/pretrained.h"
+#include "lockstep/models/transformer/text_generation.h"
 #include "lockstep/sampler/virtual_rank_sampler.h"
 
 DEFINE_int32(nproc_per_node, 2, "Ranks to start. If a launcher has started this program, the launcher decides.");
@@ -61,6 +62,14 @@ namespace lockstep::examples {
 namespace {
 
 using models::CausalLM;
+
+// The share of the highest rate: it rises evenly, and falls as half a cosine. A formula of the step alone, so --steps may
+// change when the run is resumed, which a checkpoint::LRScheduler's state does not allow.
+double LearningRateShare(int64_t step) {
+  if (step < FLAGS_warmup_steps) return static_cast<double>(step + 1) / static_cast<double>(FLAGS_warmup_steps);
+  const auto done = static_cast<double>(step - FLAGS_warmup_steps);
+  return 0.55 + 0.45 * std::cos(M_PI * done / static_cast<double>(FLAGS_steps - FLAGS_warmup_steps));
+}
 
 absl::Status Clip(comm::ProcessGroup& group, ddp::DistributedDataParallel<CausalLM>& net) {
   return ddp::ClipGradNorm(group, net.parameters(), FLAGS_clip).status();
@@ -95,14 +104,14 @@ absl::Status Save(elastic::World& world, const RunState& run, checkpoint::Manage
 
 // Trains with one group of ranks, from the run's step to the last one. `net` has wrapped the run's.
 template <typename Wrapped>
-absl::Status TrainWith(elastic::World& world, const Text& text, RunState& run, comm::ProcessGroup& group, Wrapped net) {
+absl::Status TrainWith(elastic::World& world, RunState& run, comm::ProcessGroup& group, Wrapped net) {
   const auto order = FLAGS_shard ? sampler::VirtualRankOrder::kRoundRobin : sampler::VirtualRankOrder::kBlocks;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto batches, data::StepLoader::Create(text.blocks.get(), group.rank(), group.size(),
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto batches, data::StepLoader::Create(run.blocks.get(), group.rank(), group.size(),
                                                                          {.batch_size = FLAGS_batch_size,
                                                                           .virtual_ranks = FLAGS_virtual_ranks,
                                                                           .order = order,
                                                                           .seed = FLAGS_seed,
-                                                                          .examples = text.train_blocks()}));
+                                                                          .examples = run.train_blocks()}));
   std::unique_ptr<checkpoint::Manager> manager;
   if (!FLAGS_checkpoint_dir.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(
@@ -113,56 +122,48 @@ absl::Status TrainWith(elastic::World& world, const Text& text, RunState& run, c
   };
   // The ranks before may have ended between a step and its checkpoint.
   if (is_saved()) LOCKSTEP_RETURN_IF_ERROR(Save(world, run, manager.get()));
-  Report report(group, *run.net, run.step, {FLAGS_batch_size * FLAGS_block, FLAGS_block, FLAGS_steps, FLAGS_bf16});
+  Report report(group, *run.net, run.step, FLAGS_steps, FLAGS_batch_size, FLAGS_block);
   while (run.step < FLAGS_steps) {
     const at::Tensor losses = at::zeros({FLAGS_virtual_ranks}, at::kDouble);
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { Backward(run, net, *batches, losses); }));
     if (FLAGS_clip > 0) LOCKSTEP_RETURN_IF_ERROR(Clip(group, net));
-    LOCKSTEP_RETURN_IF_ERROR(
-        world.Commit([&] { run.Step(LearningRateShare(run.step, FLAGS_warmup_steps, FLAGS_steps)); }));
+    LOCKSTEP_RETURN_IF_ERROR(world.Commit([&] { run.Step(LearningRateShare(run.step)); }));
     LOCKSTEP_RETURN_IF_ERROR(report.AfterStep(run.step, losses));
     if (!is_saved()) continue;
-    LOCKSTEP_RETURN_IF_ERROR(report.Evaluate(run.step, *run.net, text));
+    LOCKSTEP_RETURN_IF_ERROR(report.Evaluate(run.step, *run.net, *run.blocks, run.train_blocks()));
     LOCKSTEP_RETURN_IF_ERROR(Save(world, run, manager.get()));
   }
   if (group.rank() != 0) return absl::OkStatus();  // World waits for rank 0. If it dies, this function runs again.
   if (manager) LOCKSTEP_RETURN_IF_ERROR(models::SavePretrained(FLAGS_checkpoint_dir, *run.net, run.net->config()));
-  return PrintText(run.net, *text.tokenizer, "In the beginning ",
-                   {.temperature = 0.8, .seed = static_cast<uint64_t>(FLAGS_seed)});
+  const models::SamplingOptions options = {.temperature = 0.8, .seed = static_cast<uint64_t>(FLAGS_seed)};
+  return models::GenerateText(run.net, *run.tokenizer, "In the beginning ", options, std::cout);
 }
 
 absl::Status Train() {
   torch::set_num_threads(1);  // their number affects rounding
   torch::manual_seed(FLAGS_seed);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world, elastic::World::Join({.max_ranks = FLAGS_virtual_ranks}));
-  LOCKSTEP_ASSIGN_OR_RETURN(auto tokenizer, data::LoadTokenizer(FLAGS_tokenizer));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto config, ConfigOf(FLAGS_model, *tokenizer, FLAGS_block));
-  LOCKSTEP_ASSIGN_OR_RETURN(const Text text,
-                            OpenText(FLAGS_data, FLAGS_tokenizer, std::move(tokenizer), FLAGS_block, config));
-  LOCKSTEP_ASSIGN_OR_RETURN(CausalLM net, ModelOf(FLAGS_model, config));
-  net->set_recompute(FLAGS_recompute);
-  RunOptions options = {FLAGS_optimizer, FLAGS_learning_rate, FLAGS_shard, FLAGS_virtual_ranks, FLAGS_seed, {}};
-  options.saved_flags = {{"virtual_ranks", FLAGS_virtual_ranks},
-                         {"batch_size", FLAGS_batch_size},
-                         {"block", FLAGS_block},
-                         {"seed", FLAGS_seed},
-                         {"shard", FLAGS_shard}};
   RunState run;
-  LOCKSTEP_RETURN_IF_ERROR(run.Keep(*world, net, std::move(options)));
+  LOCKSTEP_RETURN_IF_ERROR(
+      run.Create(*world, {FLAGS_model, FLAGS_data, FLAGS_tokenizer, FLAGS_optimizer, FLAGS_learning_rate,
+                          FLAGS_virtual_ranks, FLAGS_batch_size, FLAGS_block, FLAGS_seed, FLAGS_shard}));
+  run.net->set_recompute(FLAGS_recompute);
   if (!FLAGS_checkpoint_dir.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto manager, checkpoint::Manager::Create(FLAGS_checkpoint_dir, /*group=*/nullptr));
     LOCKSTEP_ASSIGN_OR_RETURN(const auto newest, manager->LoadLatest());
     if (newest) LOCKSTEP_RETURN_IF_ERROR(Annotate(run.Resume(*newest), newest->info.path));
+    if (run.step > FLAGS_steps)
+      return FlagError("steps", FLAGS_steps, absl::StrCat("at least ", run.step, ", the checkpoint's step"));
     LOCKSTEP_RETURN_IF_ERROR(world->BeginAt(run.step));
   }
   return world->Run([&](comm::ProcessGroup* group) -> absl::Status {
     if (FLAGS_shard) {
       LOCKSTEP_ASSIGN_OR_RETURN(auto sharded, run.sharded->Wrap(group));
-      return TrainWith(*world, text, run, *group, std::move(sharded));
+      return TrainWith(*world, run, *group, std::move(sharded));
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        auto ddp, elastic::Wrap(net, group, {.virtual_ranks = FLAGS_virtual_ranks, .virtual_seed = FLAGS_seed}));
-    return TrainWith(*world, text, run, *group, std::move(ddp));
+    const ddp::Options wrapped = {.virtual_ranks = FLAGS_virtual_ranks, .virtual_seed = FLAGS_seed};
+    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, elastic::Wrap(run.net, group, wrapped));
+    return TrainWith(*world, run, *group, std::move(ddp));
   });
 }
 

@@ -123,6 +123,12 @@ TEST_F(Gpt, RefusesOtherFlagsThanTheCheckpointHas) {
   ExpectError(command, "step_00000048.pt: --shard=1: expected 0, as in the checkpoint");
   command.back() = "--optimizer=muon";
   ExpectError(command, "step_00000048.pt: --optimizer=muon: expected adamw, as in the checkpoint");
+  command.back() = "--steps=47";
+  ExpectError(command, "--steps=47: expected at least 48, the checkpoint's step");
+  const std::string other = ModelFolder() + "text.txt";
+  Write(other, std::string(1000, 'x'));
+  command.back() = "--data=" + other;
+  ExpectError(command, "step_00000048.pt: --data has 1001 tokens: expected 1");
 }
 
 TEST(GptFlags, EachMistakeIsOneLine) {
@@ -138,10 +144,10 @@ TEST(GptFlags, EachMistakeIsOneLine) {
   ExpectError({train, one, data, "--model=" + ModelFolder("{")}, "config.json");
   const std::string small = ModelFolder(R"({"model_type": "gpt2", "vocab_size": 100, "n_embd": 32, "n_head": 4})");
   ExpectError({train, one, data, "--model=" + small},
-              "--tokenizer has 257 tokens: expected at most the model's vocab_size, 100");
+              "tokenizer \"bytes\" has 257 tokens, expected at most 100, the size of the vocabulary");
   Write(small + "tokens.bin", std::string(2000, 'x'));
   ExpectError({train, one, "--data=" + small + "tokens.bin", "--block=32"},
-              "--data does not fit the model; see --model: ");
+              "tokens.bin: token 0 is 30840, expected below 257, the size of the vocabulary");
   Write(small + "text.gz", "x");
   ExpectError({train, one, "--data=" + small + "text.gz"}, "text.gz: is compressed: gunzip it first");
   const std::string broken = ModelFolder();

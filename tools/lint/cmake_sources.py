@@ -62,6 +62,7 @@ COMPONENTS = {
         "//data/tokens:encode_text_files",
         "//data/tokens:file_pieces",
         "//data/tokens:load_tokenizer",
+        "//data/tokens:open_texts",
         "//data/tokens:sentencepiece_tokenizer",
         "//data/tokens:token_file_writer",
     ],

@@ -1,0 +1,16 @@
+// How fast this machine multiplies matrices, for MFU.
+
+#ifndef LOCKSTEP_MODELS_TRANSFORMER_MATRIX_FLOPS_H_
+#define LOCKSTEP_MODELS_TRANSFORMER_MATRIX_FLOPS_H_
+
+namespace lockstep::models {
+
+// Returns the operations per second of products of large float matrices on the CPU, with LibTorch's threads: the best of
+// 0.2 s, which the first call in a process measures.
+//
+//   const double mfu = tokens_per_second * models::FlopsPerToken(config, sequence) / (ranks * models::MatrixFlops());
+double MatrixFlops();
+
+}  // namespace lockstep::models
+
+#endif  // LOCKSTEP_MODELS_TRANSFORMER_MATRIX_FLOPS_H_
