@@ -1019,6 +1019,7 @@ set(lockstep_models_transformer_sources
   models/transformer/internal/decoder.cc
   models/transformer/internal/gpt2.cc
   models/transformer/internal/llama.cc
+  models/transformer/internal/rope.cc
   models/transformer/key_value_cache.cc
   models/transformer/matrix_flops.cc
   models/transformer/pretrained.cc

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/models/transformer/internal/rope.h"
 #include "lockstep/models/transformer/testing/tiny.h"
 
 namespace lockstep::models {
@@ -61,6 +62,26 @@ TEST(CausalLM, HasTheNamesOfTransformers) {
             "model.layers.0.mlp.gate_proj.weight model.layers.0.mlp.up_proj.weight model.layers.0.mlp.down_proj.weight "
             "model.layers.0.input_layernorm.weight model.layers.0.post_attention_layernorm.weight model.norm.weight "
             "lm_head.weight");
+}
+
+// transformers 5.24 gives these bits, as inv_freq of its LlamaRotaryEmbedding. Llama 3.1: each fourth of 64.
+TEST(CausalLM, HasTheFrequenciesOfTransformers) {
+  CausalLMConfig config = testing::TinyConfigs()[1];
+  config.head_dim = 128;
+  config.rope_theta = 500000;
+  config.rope_scaling = RopeScaling{.rope_type = "llama3", .factor = 8};
+  const at::Tensor llama3 =
+      at::tensor({0x1.0000000p+0F, 0x1.c2ef780p-2F, 0x1.8d27600p-3F, 0x1.5dc95a0p-4F, 0x1.3411900p-5F, 0x1.0f53860p-6F,
+                  0x1.ddee9e0p-8F, 0x1.a4ee400p-9F, 0x1.132ba40p-11F, 0x1.46831a0p-14F, 0x1.1f91f00p-15F,
+                  0x1.fa8b860p-17F, 0x1.be21880p-18F, 0x1.88ec200p-19F, 0x1.5a0f4e0p-20F, 0x1.30c94e0p-21F});
+  const at::Tensor found = internal::InverseFrequencies(config, at::kCPU);
+  EXPECT_TRUE(found.slice(0, 0, 64, 4).equal(llama3)) << found;
+  config.head_dim = 16;
+  config.rope_theta = 10000;
+  config.rope_scaling = RopeScaling{.rope_type = "linear", .factor = 3};
+  const at::Tensor linear = at::tensor({0x1.5555560p-2F, 0x1.afc19e0p-4F, 0x1.1111120p-5F, 0x1.5967b20p-7F,
+                                        0x1.b4e81a0p-9F, 0x1.1452f60p-10F, 0x1.5d867e0p-12F, 0x1.ba1e560p-14F});
+  EXPECT_TRUE(internal::InverseFrequencies(config, at::kCPU).equal(linear));
 }
 
 TEST(CausalLM, DrawsSmallerWeightsForGpt2sResidualProjections) {

@@ -117,24 +117,47 @@ class Fields {
     }
   }
 
-  // RoPE, as transformers 4 (rope_scaling beside rope_theta) and 5 (rope_parameters) have it.
-  void ReadRope(double& theta) {
-    Read("rope_theta", theta);
+  // RoPE, as transformers 4 (rope_scaling beside rope_theta) and 5 (rope_parameters) have it. The first one counts.
+  void ReadRope(CausalLMConfig& config) {
+    Read("rope_theta", config.rope_theta);
     for (const char* name : {"rope_scaling", "rope_parameters"}) {
       const Json* rope = JsonReader::Find(json_, name);
-      if (!rope) continue;
+      if (!rope || rope->empty()) continue;
       Fields inside(*rope);
-      inside.Expect("rope_type", "default");
-      inside.Expect("type", "default");
-      inside.Expect("partial_rotary_factor", 1.0);
-      inside.Read("rope_theta", theta);
-      reader_.Fail(Annotate(inside.status(), name));
+      inside.ReadRopeParameters(config);
+      return reader_.Fail(Annotate(inside.status(), name));
     }
   }
 
   const absl::Status& status() const { return reader_.status(); }
 
  private:
+  void Require(const char* name, double& to) {
+    if (!JsonReader::Find(json_, name)) reader_.Damaged(absl::StrCat("field \"", name, "\" is missing"));
+    Read(name, to);
+  }
+
+  void ReadRopeParameters(CausalLMConfig& config) {
+    Read("rope_theta", config.rope_theta);
+    Expect("partial_rotary_factor", 1.0);
+    RopeScaling scaling = {.rope_type = "default"};
+    const char* const key = JsonReader::Find(json_, "rope_type") ? "rope_type" : "type";
+    Read(key, scaling.rope_type);
+    if (scaling.rope_type == "default") return;
+    if (scaling.rope_type != "linear" && scaling.rope_type != "llama3") {
+      return reader_.Fail(absl::UnimplementedError(absl::StrCat(
+          key, " is \"", scaling.rope_type, "\", expected default, linear or llama3: others are not supported")));
+    }
+    Require("factor", scaling.factor);
+    if (scaling.rope_type == "llama3") {
+      Require("low_freq_factor", scaling.low_freq_factor);
+      Require("high_freq_factor", scaling.high_freq_factor);
+      scaling.original_max_position_embeddings = config.max_position_embeddings;  // transformers' default
+      Read("original_max_position_embeddings", scaling.original_max_position_embeddings);
+    }
+    config.rope_scaling = scaling;
+  }
+
   const Json& json_;
   JsonReader reader_;
 };
@@ -174,7 +197,7 @@ void ReadFields(Fields& fields, CausalLMConfig& config) {
   }
   fields.Read("num_key_value_heads", config.num_key_value_heads);
   fields.Read("head_dim", config.head_dim);
-  fields.ReadRope(config.rope_theta);
+  fields.ReadRope(config);
   if (config.model_type == "mistral") fields.Read("sliding_window", config.sliding_window);
   if (config.model_type != "llama") return;
   fields.Read("attention_bias", config.attention_bias);
@@ -239,6 +262,19 @@ absl::Status CheckNumbers(const CausalLMConfig& config, const Names& names) {
   return CheckRange("initializer_range", config.initializer_range, config.initializer_range >= 0, "at least 0");
 }
 
+absl::Status CheckRope(const CausalLMConfig& config) {
+  if (!config.rope_scaling) return absl::OkStatus();
+  if (config.is_gpt2()) return Unexpected("rope_scaling", "given", "none for gpt2");
+  const auto& [type, factor, low, high, positions] = *config.rope_scaling;
+  if (type != "linear" && type != "llama3")
+    return Unexpected("rope_type", absl::StrCat("\"", type, "\""), "linear or llama3");
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("factor of RoPE", factor, factor > 0, "a positive number"));
+  if (type == "linear") return absl::OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("low_freq_factor", low, low > 0, "a positive number"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("high_freq_factor", high, high > low, "more than low_freq_factor"));
+  return CheckRange("original_max_position_embeddings", positions, positions > 0, "a positive number");
+}
+
 // Fields that only some families have.
 absl::Status CheckFamily(const CausalLMConfig& config, const Names& names) {
   const std::string& type = config.model_type;
@@ -261,6 +297,7 @@ absl::Status Check(const CausalLMConfig& config, const Names& names) {
   LOCKSTEP_RETURN_IF_ERROR(CheckSizes(config, names));
   LOCKSTEP_RETURN_IF_ERROR(CheckHeads(config, names));
   LOCKSTEP_RETURN_IF_ERROR(CheckNumbers(config, names));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRope(config));
   return CheckFamily(config, names);
 }
 
@@ -282,11 +319,24 @@ Json OrNull(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+Json RopeJson(const std::optional<RopeScaling>& scaling) {
+  if (!scaling) return {{"rope_type", "default"}};
+  Json json = {{"rope_type", scaling->rope_type}, {"factor", scaling->factor}};
+  if (scaling->rope_type == "llama3") {
+    json["low_freq_factor"] = scaling->low_freq_factor;
+    json["high_freq_factor"] = scaling->high_freq_factor;
+    json["original_max_position_embeddings"] = scaling->original_max_position_embeddings;
+  }
+  return json;
+}
+
 void AddLlamaFields(const CausalLMConfig& config, Json& json) {
   json["num_key_value_heads"] = config.kv_heads();
   json["head_dim"] = config.head_size();
   json["rope_theta"] = config.rope_theta;
-  json["rope_parameters"] = {{"rope_theta", config.rope_theta}, {"rope_type", "default"}};
+  if (config.rope_scaling) json["rope_scaling"] = RopeJson(config.rope_scaling);
+  json["rope_parameters"] = RopeJson(config.rope_scaling);
+  json["rope_parameters"]["rope_theta"] = config.rope_theta;
   if (config.model_type == "mistral") json["sliding_window"] = OrNull(config.sliding_window);
   if (config.model_type == "qwen2") json["use_sliding_window"] = false;
   if (config.model_type != "llama") return;

@@ -13,6 +13,18 @@
 
 namespace lockstep::models {
 
+// Rotary positions for longer texts than the model was first trained for.
+struct RopeScaling {
+  // "linear": all frequencies are divided by the factor. "llama3", of Llama 3.1 to 3.3: low ones are.
+  std::string rope_type;
+  double factor = 1;
+  // llama3's: waves longer than original_max_position_embeddings / low_freq_factor have a low frequency, and waves shorter
+  // than the quotient by high_freq_factor a high one.
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_position_embeddings = 8192;
+};
+
 // Fields have the names that Llama's have in transformers, for each family. The defaults are the smallest GPT-2 without
 // dropout: 124 million parameters.
 //
@@ -36,8 +48,9 @@ struct CausalLMConfig {
   int64_t max_position_embeddings = 1024;
   // layer_norm_epsilon or rms_norm_eps.
   double norm_eps = 1e-5;
-  // Not gpt2's.
+  // Not gpt2's, as the next.
   double rope_theta = 10000;
+  std::optional<RopeScaling> rope_scaling = std::nullopt;
   // mistral's: a token attends to this many, itself among them. Not set: to all before it.
   std::optional<int64_t> sliding_window = std::nullopt;
   // True if the head's weight is the embedding's.
@@ -71,7 +84,7 @@ absl::Status CheckConfig(const CausalLMConfig& config);
 
 // Reads the text of a config.json. A field that it lacks has the family's default in transformers, dropout among them.
 // Fields that do not change the network are ignored. DataLoss: it is not JSON, or a field has another type.
-// InvalidArgument: see CheckConfig(). Unimplemented: it asks for what this library lacks, such as scaled RoPE.
+// InvalidArgument: see CheckConfig(). Unimplemented: it asks for what this library lacks, such as another kind of RoPE.
 absl::StatusOr<CausalLMConfig> ParseConfig(absl::string_view json);
 
 // Reads a config.json. Errors begin with the path. Other errors are the system's.

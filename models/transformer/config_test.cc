@@ -39,6 +39,32 @@ TEST(CausalLMConfig, ReadsRopeOfBothVersionsOfTransformers) {
       Parsed(R"({"model_type": "llama", "rope_parameters": {"rope_theta": 3, "rope_type": "default"}})").rope_theta, 3);
 }
 
+TEST(CausalLMConfig, ReadsTheScaledRopeOfLlama) {
+  const CausalLMConfig config = Parsed(R"({"model_type": "llama", "rope_theta": 500000.0, "rope_scaling": {
+      "factor": 32, "low_freq_factor": 0.5, "high_freq_factor": 2.0, "original_max_position_embeddings": 4096,
+      "rope_type": "llama3"}})");
+  ASSERT_TRUE(config.rope_scaling);
+  EXPECT_EQ(config.rope_theta, 5e5);
+  EXPECT_EQ(config.rope_scaling->rope_type, "llama3");
+  EXPECT_EQ(config.rope_scaling->factor, 32);
+  EXPECT_EQ(config.rope_scaling->low_freq_factor, 0.5);
+  EXPECT_EQ(config.rope_scaling->high_freq_factor, 2);
+  EXPECT_EQ(config.rope_scaling->original_max_position_embeddings, 4096);
+  EXPECT_EQ(ConfigJson(Parsed(ConfigJson(config))), ConfigJson(config));
+}
+
+// As transformers: rope_scaling is read in place of rope_parameters, and llama3's length has a default.
+TEST(CausalLMConfig, ReadsOneOfTwoScalings) {
+  CausalLMConfig config = Parsed(R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2},
+      "rope_parameters": {"rope_theta": 3, "rope_type": "llama3", "factor": 4}})");
+  EXPECT_EQ(config.rope_scaling->rope_type, "linear");
+  EXPECT_EQ(config.rope_theta, 1e4);
+  config = Parsed(R"({"model_type": "llama", "max_position_embeddings": 77, "rope_scaling": {}, "rope_parameters": {
+      "rope_theta": 3, "rope_type": "llama3", "factor": 4, "low_freq_factor": 1, "high_freq_factor": 2}})");
+  EXPECT_EQ(config.rope_scaling->original_max_position_embeddings, 77);
+  EXPECT_EQ(config.rope_theta, 3);
+}
+
 TEST(CausalLMConfig, DistinguishesNoSlidingWindowFromTheDefault) {
   EXPECT_EQ(Parsed(R"({"model_type": "mistral"})").sliding_window, 4096);
   EXPECT_EQ(Parsed(R"({"model_type": "mistral", "sliding_window": null})").sliding_window, std::nullopt);
@@ -86,7 +112,15 @@ TEST(CausalLMConfig, NamesTheFieldThatIsWrong) {
       {R"({"model_type": "gpt2", "resid_pdrop": 1})",
        "INVALID_ARGUMENT: resid_pdrop is 1, expected at least 0 and less than 1"},
       {R"({"model_type": "llama", "rope_scaling": {"rope_type": "llama3", "factor": 8}})",
-       "UNIMPLEMENTED: rope_scaling: rope_type is \"llama3\", expected \"default\": others are not supported"},
+       "DATA_LOSS: rope_scaling: field \"low_freq_factor\" is missing"},
+      {R"({"model_type": "llama", "rope_scaling": {"rope_type": "yarn", "factor": 8}})",
+       "UNIMPLEMENTED: rope_scaling: rope_type is \"yarn\", expected default, linear or llama3: others are not "
+       "supported"},
+      {R"({"model_type": "qwen2", "rope_scaling": {"type": "linear", "factor": 0}})",
+       "INVALID_ARGUMENT: factor of RoPE is 0, expected a positive number"},
+      {R"({"model_type": "llama", "rope_parameters": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
+           "high_freq_factor": 4}})",
+       "INVALID_ARGUMENT: high_freq_factor is 4, expected more than low_freq_factor"},
       {R"({"model_type": "qwen2", "use_sliding_window": true})",
        "UNIMPLEMENTED: use_sliding_window is true, expected false: others are not supported"},
       {R"({"model_type": "llama", "quantization_config": {"bits": 4}})",
@@ -99,6 +133,10 @@ TEST(CausalLMConfig, RefusesWhatAFamilyLacks) {
   CausalLMConfig config;
   config.num_key_value_heads = 4;
   EXPECT_EQ(CheckConfig(config).message(), "num_key_value_heads is 4, expected num_attention_heads, 12, for gpt2");
+  config.num_key_value_heads = 0;
+  config.rope_scaling = RopeScaling{.rope_type = "linear", .factor = 2};
+  EXPECT_EQ(CheckConfig(config).message(), "rope_scaling is given, expected none for gpt2");
+  config.rope_scaling.reset();
   config.num_attention_heads = 5;
   EXPECT_EQ(CheckConfig(config).message(), "hidden_size is 768, expected a multiple of num_attention_heads, 5");
   config.num_attention_heads = 12;

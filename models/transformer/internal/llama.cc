@@ -3,13 +3,14 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/pow.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/silu.h>
 
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "lockstep/models/transformer/internal/rope.h"
 
 namespace lockstep::models::internal {
 namespace {
@@ -28,10 +29,8 @@ at::Tensor RmsNorm(const WeightsPtr& norm, const at::Tensor& x, double eps) {
 
 // The angles' cosines and sines, [time, head size], in x's dtype.
 std::pair<at::Tensor, at::Tensor> Rotations(const CausalLMConfig& config, const at::Tensor& x, int64_t past) {
-  const int64_t size = config.head_size();
-  const at::TensorOptions options = x.options().dtype(at::kFloat);
-  const at::Tensor frequencies = at::pow(config.rope_theta, at::arange(0, size, 2, options) / size).reciprocal();
-  const at::Tensor angles = at::arange(past, past + x.size(1), options).unsqueeze(1) * frequencies;
+  const at::Tensor frequencies = InverseFrequencies(config, x.device());
+  const at::Tensor angles = at::arange(past, past + x.size(1), frequencies.options()).unsqueeze(1) * frequencies;
   const at::Tensor both = at::cat({angles, angles}, -1);
   return {both.cos().to(x.dtype()), both.sin().to(x.dtype())};
 }

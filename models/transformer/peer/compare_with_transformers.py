@@ -5,9 +5,9 @@
 
 For each family and each seed: a model with random sizes and weights is saved by transformers, loaded by C++, and saved
 by C++, in one file or in several. Prints the largest difference of the logits divided by the largest logit, in eager
-attention, and how many models have equal logits with transformers' "sdpa". Compares the two folders' files. transformers
-then loads the one from C++ and must give the same logits. Ends with 1 if a difference is larger than 1e-5, or if bytes
-differ. Needs torch 2.11, transformers and safetensors.
+attention, and how many models have equal logits with transformers' "sdpa". Compares the two folders' files, and the
+inverse frequencies. transformers then loads the folder from C++, and must have the same rope_parameters and give the
+same logits. Ends with 1 if a difference is larger than 1e-5, or if bytes differ. Needs torch 2.11, transformers and safetensors.
 """
 
 import pathlib
@@ -36,22 +36,32 @@ def gpt2(draw):
     )  # fmt: skip
 
 
-def llama(draw, config=transformers.LlamaConfig, **more):
+def llama(draw, config=transformers.LlamaConfig, rope=None, **more):
     kv = draw.choice([1, 2])
     heads = kv * draw.choice([1, 2, 3])
     return config(
         vocab_size=draw.randint(20, 90), hidden_size=heads * draw.choice([8, 12]), intermediate_size=draw.randint(16, 70),
         num_hidden_layers=draw.randint(1, 4), num_attention_heads=heads, num_key_value_heads=kv,
         max_position_embeddings=32, rms_norm_eps=draw.choice([1e-5, 1e-6]), tie_word_embeddings=draw.choice([True, False]),
-        rope_parameters={"rope_type": "default", "rope_theta": draw.choice([1e4, 5e5])}, initializer_range=0.2,
-        bos_token_id=1, eos_token_id=2, **more,
+        rope_parameters={"rope_theta": draw.choice([1e4, 5e5]), **(rope or {"rope_type": "default"})},
+        initializer_range=0.2, bos_token_id=1, eos_token_id=2, **more,
     )  # fmt: skip
+
+
+def llama3(draw):
+    """Texts of the first training are short, so that heads have high, mixed and low frequencies."""
+    return {
+        "rope_type": "llama3", "factor": draw.choice([2.0, 8.0, 32.0]), "low_freq_factor": draw.choice([0.5, 1.0]),
+        "high_freq_factor": draw.choice([2.0, 4.0]), "original_max_position_embeddings": draw.choice([12, 24]),
+    }  # fmt: skip
 
 
 CONFIGS = {
     "gpt2": gpt2,
     "llama": lambda draw: llama(draw, attention_bias=draw.choice([True, False]), mlp_bias=draw.choice([True, False])),
     "llama with head_dim": lambda draw: llama(draw, head_dim=draw.choice([4, 10])),
+    "llama with llama3's rope": lambda draw: llama(draw, rope=llama3(draw), head_dim=draw.choice([8, 16])),
+    "llama with linear rope": lambda draw: llama(draw, rope={"rope_type": "linear", "factor": draw.choice([1.5, 4.0])}),
     "qwen2": lambda draw: llama(draw, transformers.Qwen2Config),
     "mistral": lambda draw: llama(draw, transformers.MistralConfig, sliding_window=draw.choice([None, 4, 9])),
 }
@@ -78,12 +88,18 @@ def compare(program, config, draw, folder):
     ours, theirs = folder / "ours", folder / "theirs"
     net.save_pretrained(theirs, max_shard_size=shard_bytes)
     torch.save(ids, folder / "ids.pt")
-    command = [program, theirs, folder / "ids.pt", folder / "logits.pt", ours, shard_bytes]
+    command = [program, theirs, folder / "ids.pt", folder / "results.pt", ours, shard_bytes]
     subprocess.run([str(argument) for argument in command], check=True)
     with torch.no_grad():
-        expected, found = net(ids).logits, torch.load(folder / "logits.pt", weights_only=True)
+        expected, results = net(ids).logits, torch.load(folder / "results.pt", weights_only=True)
+        found = results["logits"]
         again = transformers.AutoModelForCausalLM.from_pretrained(ours, attn_implementation="eager").eval()
         problem = None if torch.equal(again(ids).logits, expected) else "logits of the model that C++ saved differ"
+        if config.model_type != "gpt2":
+            if not torch.equal(net.model.rotary_emb.inv_freq, results["inverse_frequencies"]):
+                problem = "inverse frequencies differ"
+            if again.config.rope_parameters != config.rope_parameters:
+                problem = f"rope_parameters are {again.config.rope_parameters}, expected {config.rope_parameters}"
         again.set_attn_implementation("sdpa")
         equal = torch.equal(again(ids).logits, found)
     before, after = weights(theirs), weights(ours)

@@ -120,6 +120,23 @@ def rotate(x, cos, sin):
     return x * cos + torch.cat((-second, first), -1) * sin
 
 
+def frequencies(config, size):
+    plain = 1.0 / (config["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float) / size))
+    scaling = config.get("rope_scaling")
+    if not scaling:
+        return plain
+    if scaling["rope_type"] == "linear":
+        return plain / scaling["factor"]
+    length, low, high = (
+        scaling[name] for name in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+    )
+    waves = 2 * math.pi / plain
+    scaled = torch.where(waves > length / low, plain / scaling["factor"], plain)
+    share = (length / waves - low) / (high - low)
+    mixed = (1 - share) * scaled / scaling["factor"] + share * scaled
+    return torch.where((waves > length / low) | (waves < length / high), scaled, mixed)
+
+
 class Llama(nn.Module):
     def __init__(self, config):
         super().__init__()
@@ -127,8 +144,7 @@ class Llama(nn.Module):
         self.embed_tokens = Weights((config["vocab_size"], config["hidden_size"]), std=config["initializer_range"])
         self.layers = nn.ModuleList(LlamaLayer(config) for _ in range(config["num_hidden_layers"]))
         self.norm = Weights(config["hidden_size"])
-        size = self.layers[0].head
-        self.frequencies = 1.0 / (config["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float) / size))
+        self.frequencies = frequencies(config, self.layers[0].head)
 
     def forward(self, ids):
         x = F.embedding(ids, self.embed_tokens.weight)

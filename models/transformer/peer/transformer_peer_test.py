@@ -25,6 +25,10 @@ LLAMA = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16, "rms_norm_eps": 1e-6,
     "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False, "attention_dropout": 0.0,
 }  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
 NO_DROPOUT = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
 PLAIN = {"steps": 100, "accumulation": 1, "max_norm": 1.0, "autocast": False, "fused": True}
 ACCUMULATED = {**PLAIN, "steps": 50, "accumulation": 2, "max_norm": 0.5}
@@ -41,6 +45,8 @@ CASES = {
         {**LLAMA, "attention_bias": True, "head_dim": 10, "tie_word_embeddings": True},
         {**SHORT, "fused": False},
     ),
+    "llama with llama3's rope": ({**LLAMA, "head_dim": 16, "rope_scaling": LLAMA3}, SHORT),
+    "llama with linear rope": ({**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 3.0}}, SHORT),
     "qwen2": ({**LLAMA, "model_type": "qwen2"}, {**SHORT, "autocast": True}),
     "mistral": ({**LLAMA, "model_type": "mistral", "sliding_window": 5}, SHORT),
 }

@@ -1,8 +1,9 @@
 // The C++ side of transformer_peer_test.py and compare_with_transformers.py.
 //
-//   transformer_program FOLDER IDS LOGITS SAVED SHARD_BYTES
+//   transformer_program FOLDER IDS RESULTS SAVED SHARD_BYTES
 //
-// Loads a folder of transformers, saves the logits for the tokens in IDS (.pt), and the model as a folder.
+// Loads a folder of transformers. Saves {"logits": for the tokens in IDS (.pt), "inverse_frequencies": RoPE's}, and the
+// model as a folder.
 //
 //   transformer_program CASES RESULTS
 //
@@ -27,6 +28,7 @@
 #include "lockstep/ddp/clip_grad_norm.h"
 #include "lockstep/models/transformer/causal_lm.h"
 #include "lockstep/models/transformer/config.h"
+#include "lockstep/models/transformer/internal/rope.h"
 #include "lockstep/models/transformer/pretrained.h"
 #include "lockstep/optim/adamw.h"
 
@@ -83,7 +85,9 @@ absl::Status Compare(const std::vector<std::string>& arguments) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value ids, checkpoint::Load(arguments[1]));
   const at::NoGradGuard no_grad;
   net->eval();
-  LOCKSTEP_RETURN_IF_ERROR(checkpoint::Save(arguments[2], net(ids.tensor())));
+  const Value results = Value::Dict(
+      {{"logits", net(ids.tensor())}, {"inverse_frequencies", internal::InverseFrequencies(net->config(), at::kCPU)}});
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::Save(arguments[2], results));
   return SavePretrained(arguments[3], *net, net->config(), std::stoll(arguments[4]));
 }
 
@@ -100,7 +104,8 @@ absl::Status TrainAll(comm::ProcessGroup& group, const std::string& from, const 
 absl::Status Run(const std::vector<std::string>& arguments) {
   if (arguments.size() == 5) return Compare(arguments);
   if (arguments.size() != 2)
-    return absl::InvalidArgumentError("usage: transformer_program CASES RESULTS | FOLDER IDS LOGITS SAVED SHARD_BYTES");
+    return absl::InvalidArgumentError(
+        "usage: transformer_program CASES RESULTS | FOLDER IDS RESULTS SAVED SHARD_BYTES");
   comm::InitOptions options;
   options.backend = "shm";
   return comm::testing::InitRanks(

@@ -35,6 +35,7 @@ inline std::vector<CausalLMConfig> TinyConfigs() {
   configs[3].sliding_window = 7;
   configs[4].attention_bias = configs[4].mlp_bias = true;
   configs[4].head_dim = 6;
+  configs[4].rope_scaling = RopeScaling{.rope_type = "llama3", .factor = 8, .original_max_position_embeddings = 16};
   return configs;
 }
 
