@@ -117,8 +117,9 @@ std::vector<at::Tensor> KeptModel::buffers() const {
   return buffers;
 }
 
-void KeptModel::Assemble() {
-  if (shards_.assemble) return shards_.assemble();
+void KeptModel::Assemble(bool has_all) {
+  if (shards_.assemble) return shards_.assemble(has_all);
+  if (!has_all) return;
   const c10::NoGradGuard no_grad;
   size_t next = 0;
   for (const auto& [name, parameter] : divided_) {

@@ -38,9 +38,9 @@ class KeptModel {
 
   std::vector<at::Tensor> buffers() const;
 
-  // Gives the module's parameters the values of the pieces, all of which this rank has: if it is wrapped, until the next
-  // forward or step, and else in new memory.
-  void Assemble();
+  // On every rank: gives the parameters of one that has all pieces their values. If the module is wrapped, they are whole
+  // until the next forward or step, and else in new memory.
+  void Assemble(bool has_all);
 
  private:
   explicit KeptModel(torch::nn::Module& module) : module_(module) {}

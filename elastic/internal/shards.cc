@@ -226,9 +226,8 @@ absl::Status Shards::Gather(comm::ProcessGroup& group, int to) const {
   std::vector<Move> all;
   for (const auto& [sources, parameters] : moves) all.push_back({sources, {to}, parameters});
   LOCKSTEP_RETURN_IF_ERROR(Transfer(group, all));
-  if (group.rank() != to) return absl::OkStatus();
-  return TorchStatus("World::GatherShards", [this] {
-    for (const Model& each : models_) each.model->Assemble();
+  return TorchStatus("World::GatherShards", [&] {
+    for (const Model& each : models_) each.model->Assemble(/*has_all=*/group.rank() == to);
   });
 }
 

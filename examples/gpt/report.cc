@@ -40,17 +40,23 @@ absl::Status Report::AfterStep(int64_t step, const at::Tensor& losses) {
   return absl::OkStatus();
 }
 
-absl::Status Report::Evaluate(int64_t step, models::CausalLMImpl& net, const data::Dataset& blocks, int64_t first) {
+absl::Status Report::Evaluate(int64_t step, models::CausalLMImpl& net,
+                              const std::function<at::Tensor(const at::Tensor& tokens)>& forward,
+                              const data::Dataset& blocks, int64_t first) {
   const absl::Time begin = absl::Now();
   const c10::NoGradGuard no_grad;
   net.eval();
   const auto train = absl::MakeCleanup([&net] { net.train(); });
   at::Generator unused = at::globalContext().defaultGenerator(at::kCPU);
   const at::Tensor losses = at::zeros({std::min<int64_t>(64, blocks.size() - first)}, at::kDouble);
-  for (int64_t i = group_.rank(); i < losses.size(0); i += group_.size()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const data::Example block, blocks.Get(first + i, unused));
-    LOCKSTEP_RETURN_IF_ERROR(TorchStatus(
-        "", [&] { losses[i] = models::NextTokenLoss(net.forward(block.data.unsqueeze(0)), block.target); }));
+  const int64_t number = losses.size(0);
+  for (int64_t i = group_.rank(); i - group_.rank() < number; i += group_.size()) {
+    // Sharded, all ranks compute equally often. The last ones may have nothing of their own left.
+    LOCKSTEP_ASSIGN_OR_RETURN(const data::Example block, blocks.Get(first + std::min(i, number - 1), unused));
+    at::Tensor loss;
+    LOCKSTEP_RETURN_IF_ERROR(
+        TorchStatus("", [&] { loss = models::NextTokenLoss(forward(block.data.unsqueeze(0)), block.target); }));
+    if (i < number) losses[i] = loss;
   }
   LOCKSTEP_RETURN_IF_ERROR(group_.AllReduce(losses));
   Say(group_,

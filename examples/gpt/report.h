@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
@@ -29,8 +30,11 @@ class Report {
   // rank's of the last step, and otherwise zeros.
   absl::Status AfterStep(int64_t step, const at::Tensor& losses);
 
-  // Prints the mean loss of at most 64 blocks, from number `first` on: the same on any number of ranks.
-  absl::Status Evaluate(int64_t step, models::CausalLMImpl& net, const data::Dataset& blocks, int64_t first);
+  // Prints the mean loss of at most 64 blocks, from number `first` on: the same on any number of ranks. `forward` calls
+  // `net`, and gives the logits of tokens. All ranks call it equally often.
+  absl::Status Evaluate(int64_t step, models::CausalLMImpl& net,
+                        const std::function<at::Tensor(const at::Tensor& tokens)>& forward, const data::Dataset& blocks,
+                        int64_t first);
 
  private:
   comm::ProcessGroup& group_;

@@ -78,6 +78,12 @@ absl::Status Clip(comm::ProcessGroup&, fsdp::FullyShardedDataParallel<CausalLM>&
   return net.ClipGradNorm(FLAGS_clip).status();
 }
 
+// For evaluation. A sharded net gathers its parameters only when it is called itself.
+at::Tensor Logits(ddp::DistributedDataParallel<CausalLM>& net, const at::Tensor& tokens) {
+  return net.module()(tokens);
+}
+at::Tensor Logits(fsdp::FullyShardedDataParallel<CausalLM>& net, const at::Tensor& tokens) { return net(tokens); }
+
 // Computes a step's gradients, and writes the loss of each virtual rank of this rank.
 template <typename Wrapped>
 void Backward(RunState& run, Wrapped& net, data::StepLoader& batches, const at::Tensor& losses) {
@@ -130,9 +136,11 @@ absl::Status TrainWith(elastic::World& world, RunState& run, comm::ProcessGroup&
     LOCKSTEP_RETURN_IF_ERROR(world.Commit([&] { run.Step(LearningRateShare(run.step)); }));
     LOCKSTEP_RETURN_IF_ERROR(report.AfterStep(run.step, losses));
     if (!is_saved()) continue;
-    LOCKSTEP_RETURN_IF_ERROR(report.Evaluate(run.step, *run.net, *run.blocks, run.train_blocks()));
+    const auto forward = [&net](const at::Tensor& tokens) { return Logits(net, tokens); };
+    LOCKSTEP_RETURN_IF_ERROR(report.Evaluate(run.step, *run.net, forward, *run.blocks, run.train_blocks()));
     LOCKSTEP_RETURN_IF_ERROR(Save(world, run, manager.get()));
   }
+  LOCKSTEP_RETURN_IF_ERROR(world.GatherShards());
   if (group.rank() != 0) return absl::OkStatus();  // World waits for rank 0. If it dies, this function runs again.
   if (manager) LOCKSTEP_RETURN_IF_ERROR(models::SavePretrained(FLAGS_checkpoint_dir, *run.net, run.net->config()));
   const models::SamplingOptions options = {.temperature = 0.8, .seed = static_cast<uint64_t>(FLAGS_seed)};

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/examples/program/testing/program.h"
+#include "lockstep/examples/program/testing/same_bits.h"
 #include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::examples {
@@ -83,6 +84,18 @@ TEST_F(Gpt, WritesTheSameModelOnAnyNumberOfRanksShardedOrNot) {
   }
   EXPECT_EQ(Train(NewFolder(), {model_, "--shard", "--recompute", "--nproc_per_node=2"}), quiet_);
   EXPECT_NE(Train(NewFolder(), {model_, "--bf16", "--nproc_per_node=1"}), quiet_);
+}
+
+// They share no memory, so a layer is gathered when it is used.
+TEST_F(Gpt, WritesTheSameModelOnTwoHosts) {
+  for (const char* shard : {"--shard=false", "--shard"}) {
+    const std::string out = NewFolder();
+    int code = -1;
+    const std::string output = testing::RunOnTwoHosts(2, Command(out, {model_, shard}), &code);
+    EXPECT_EQ(code, 0) << output;
+    EXPECT_THAT(output, HasSubstr("In the beginning "));
+    EXPECT_EQ(ReadFile(out + "model.safetensors"), quiet_) << output;
+  }
 }
 
 TEST_F(Gpt, GoesOnWithTheSameBitsWhenARankDies) {

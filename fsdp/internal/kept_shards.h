@@ -35,8 +35,9 @@ struct KeptShards {
   std::function<absl::Status()> prepare_step;
   // After the optimizer's step: gives the module of every rank the new values. Every rank must call it.
   std::function<absl::Status()> publish;
-  // Gives the module of this rank, which has all shards, all values until the next forward or step.
-  std::function<void()> assemble;
+  // Gives the module of a rank that has all shards all values until the next forward or step. Every rank must call it, so
+  // that all begin the next forward alike.
+  std::function<void(bool has_all)> assemble;
 };
 
 // The shards' tensors, by parameter and first element.

@@ -196,9 +196,10 @@ absl::Status PagedMemory::EndFull() {
   return absl::OkStatus();
 }
 
-void PagedMemory::Assemble() {
+void PagedMemory::Assemble(bool has_all) {
   const c10::NoGradGuard no_grad;
   FreeAll();
+  if (!has_all) return;
   for (const std::shared_ptr<PagedUnit>& unit : units_) {
     unit->Assemble(at::empty({unit->bytes()}, at::kByte));
     present_.push_back({unit.get(), /*pooled=*/false});

@@ -51,7 +51,7 @@ class PagedMemory final : public ParameterMemory {
   absl::Status BeforeReduction(size_t unit, bool brings) override;
   absl::Status BeginFull(bool write) override;
   absl::Status EndFull() override;
-  void Assemble() override;
+  void Assemble(bool has_all) override;
   void BeginShards() override;
   void EndShards() override { shards_only_ = false; }
   absl::Status AfterStep() override;

@@ -49,8 +49,9 @@ class ParameterMemory {
   virtual absl::Status BeginFull(bool write) = 0;
   virtual absl::Status EndFull() = 0;
 
-  // With KeptShards, all of which this rank has: makes the parameters whole until the next forward or step.
-  virtual void Assemble() {}
+  // With KeptShards, on every rank: on one that has all of them, makes the parameters whole until the next forward or
+  // step.
+  virtual void Assemble(bool /*has_all*/) {}
 
   // Between the two the caller reads and writes shards. Operators may take the parameters for their sizes only.
   virtual void BeginShards() {}

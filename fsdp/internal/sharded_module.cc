@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<ShardedModule>> ShardedModule::Create(const torch
   if (kept) {
     kept->prepare_step = [module = sharded.get()] { return module->PrepareGradients(); };
     kept->publish = [module = sharded.get()] { return module->EndStep(absl::OkStatus()); };
-    kept->assemble = [module = sharded.get()] { module->memory_->Assemble(); };
+    kept->assemble = [module = sharded.get()](bool has_all) { module->memory_->Assemble(has_all); };
   }
   return sharded;
 }
