@@ -117,6 +117,20 @@ class FullyShardedDataParallel {
   // `step` steps this rank's shards, whose gradients are there, for example by a GradScaler.
   absl::Status Step(const std::function<void()>& step) { return module_->Step(step); }
 
+  // Waits for the mean gradients and gives them to shards(), as Step() and ClipGradNorm() do otherwise: for code that
+  // looks at them before, such as GradScaler::Unscale(). Every rank must call it. FailedPrecondition: no backward has
+  // ended since the last step.
+  //
+  //   scaler.Scale(loss).backward();                                 // GradScalerOptions::group is the group
+  //   LOCKSTEP_RETURN_IF_ERROR(net.PrepareGradients());
+  //   LOCKSTEP_RETURN_IF_ERROR(scaler.Unscale(optimizer));
+  //   LOCKSTEP_RETURN_IF_ERROR(net.ClipGradNorm(1.0).status());
+  //   absl::StatusOr<bool> stepped;
+  //   LOCKSTEP_RETURN_IF_ERROR(net.Step([&] { stepped = scaler.Step(optimizer); }));
+  //   LOCKSTEP_RETURN_IF_ERROR(stepped.status());
+  //   LOCKSTEP_RETURN_IF_ERROR(scaler.Update());
+  absl::Status PrepareGradients() { return module_->PrepareGradients(); }
+
   // Between backward and Step(): scales the gradients by min(1, max_norm / (norm + 1e-6)), where `norm` is that of all
   // parameters' gradients as one vector, and returns it. Every rank must call it. The norm and the gradients have the
   // bits of ddp::ClipGradNorm(), and so of Python's clip_grad_norm_, on any number of ranks, if all parameters have one

@@ -265,6 +265,54 @@ TEST_P(FullySharded, TwoRanksHaveTheBitsOfDistributedDataParallelAlsoUnderNoSync
   }
 }
 
+// The penalty is on the gradient of the input, so its backward goes through the backward.
+at::Tensor Penalized(const at::Tensor& output, const at::Tensor& input) {
+  const at::Tensor loss = output.square().mean();
+  return loss + torch::autograd::grad({loss}, {input}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0].norm();
+}
+
+TEST_P(FullySharded, DoubleBackwardHasTheBitsOfDistributedDataParallel) {
+  const auto make = [] {
+    torch::nn::Sequential mlp(torch::nn::Linear(7, 33), torch::nn::Tanh(), torch::nn::Linear(33, 5));
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor& parameter : mlp->parameters())
+      parameter.copy_(at::arange(parameter.numel(), at::kFloat).sin().view(parameter.sizes()));
+    return mlp;
+  };
+  const auto train = [](comm::ProcessGroup& group, auto& net, const auto& step) -> absl::StatusOr<Tensors> {
+    for (int i = 0; i < kSteps; ++i) {
+      const at::Tensor x = at::arange(21.0).mul(i + 2 * group.rank() + 1).sin().view({3, 7}).requires_grad_();
+      Penalized(net(x), x).backward();
+      LOCKSTEP_RETURN_IF_ERROR(step());
+    }
+    return Tensors();
+  };
+  const Tensors expected = OnRanks(2, [&](comm::ProcessGroup& group) -> absl::StatusOr<Tensors> {
+    LOCKSTEP_ASSIGN_OR_RETURN(auto net, ddp::Wrap(make(), &group));
+    const auto optimizer = MakeOptimizer(Optimizer::kAdamW, net.parameters());
+    LOCKSTEP_RETURN_IF_ERROR(train(group, net, [&] {
+                               optimizer->step();
+                               optimizer->zero_grad();
+                               return absl::OkStatus();
+                             }).status());
+    return Copies(net.parameters());
+  })[0];
+  const auto found = OnRanks(
+      2,
+      [&](comm::ProcessGroup& group) -> absl::StatusOr<Tensors> {
+        Options options = GetParam().options();
+        options.unit_bytes = 500;
+        options.whole_units = 1;
+        LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(make(), &group, options));
+        const auto optimizer = MakeOptimizer(Optimizer::kAdamW, net.shards());
+        LOCKSTEP_RETURN_IF_ERROR(train(group, net, [&] { return net.Step(*optimizer); }).status());
+        LOCKSTEP_ASSIGN_OR_RETURN(const auto full, net.FullParameters());
+        return Copies(net.parameters());
+      },
+      GetParam().backend);
+  for (const Tensors& parameters : found) ExpectEqual(parameters, expected);
+}
+
 TEST_P(FullySharded, SeveralBackwardPassesOfAStepAddUp) {
   EXPECT_EQ(OnTwoRanks(GetParam().backend,
                        [&](comm::ProcessGroup& group) -> absl::Status {

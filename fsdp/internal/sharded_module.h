@@ -68,6 +68,7 @@ class ShardedModule {
   bool sync() const { return reducer_->sync(); }
 
   // See FullyShardedDataParallel.
+  absl::Status PrepareGradients();
   absl::Status Step(torch::optim::Optimizer& optimizer);
   absl::Status Step(const std::function<void()>& step);
 
@@ -103,8 +104,6 @@ class ShardedModule {
   absl::StatusOr<std::unique_ptr<ParameterMemory>> MakeMemory(const std::vector<ShardedUnit>& units) const;
   void CheckBeforeForward() const;
   void AddShards(const std::vector<ShardedUnit>& units);
-  // Waits for the sums and gives them to the shards, unless they have them.
-  absl::Status PrepareGradients();
   // Releases the gradients. After a step that has succeeded, waits until all ranks have stepped.
   absl::Status EndStep(const absl::Status& stepped);
   absl::StatusOr<double> Clip(double max_norm, double norm_type);
