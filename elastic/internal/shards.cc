@@ -1,6 +1,5 @@
 #include "lockstep/elastic/internal/shards.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
@@ -41,36 +40,45 @@ int64_t NumberOfElements(const std::vector<at::Tensor>& tensors) {
   return number;
 }
 
+// The number of elements that [a, a + n) and [b, b + m) have in common.
+int64_t Overlap(int64_t a, int64_t n, int64_t b, int64_t m) {
+  return std::max<int64_t>(0, std::min(a + n, b + m) - std::max(a, b));
+}
+
 // Gives every rank each rank's tensors, which have one dtype and device. `tensors[rank]` are the rank's. An all-gather
-// brings up to two equal shares of each rank. One that has more, as with a large parameter, broadcasts the rest: else all
-// ranks would need as large a place for each of the others.
+// needs equal parts: where a rank has more than two equal ones, as with a large parameter, all elements in the order of
+// the ranks are first cut evenly.
 absl::Status ShareTensors(comm::ProcessGroup& group, const std::vector<std::vector<at::Tensor>>& tensors) {
-  std::vector<int64_t> numbers;
+  std::vector<int64_t> numbers, begins(1, 0);  // of each rank's elements among all
   at::TensorOptions options;
   for (const std::vector<at::Tensor>& of_rank : tensors) {
     numbers.push_back(NumberOfElements(of_rank));
+    begins.push_back(begins.back() + numbers.back());
     if (!of_rank.empty()) options = of_rank[0].options().requires_grad(false);
   }
-  const int64_t total = std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
-  const int64_t part = std::min(*absl::c_max_element(numbers), 2 * (total / group.size() + 1));
-  const at::Tensor own = at::empty({part}, options), all = at::empty({group.size(), part}, options);
-  const std::vector<at::Tensor>& mine = tensors[group.rank()];
-  const at::Tensor flat = mine.empty() ? own : comm::internal::Flatten(mine);
-  const int64_t first = std::min(numbers[group.rank()], part);
-  own.narrow(0, 0, first).copy_(flat.narrow(0, 0, first));
-  LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, own));
-  std::vector<at::Tensor> rests;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    const int64_t rest = std::max<int64_t>(numbers[rank] - part, 0);
-    rests.push_back(rank == group.rank() ? flat.narrow(0, first, rest) : at::empty({rest}, options));
-    if (rest > 0) LOCKSTEP_RETURN_IF_ERROR(group.Broadcast(rests[rank], rank));
+  const int rank = group.rank();
+  const int64_t most = *absl::c_max_element(numbers), equal = (begins.back() + group.size() - 1) / group.size();
+  const bool cuts = most > 2 * equal;
+  const int64_t part = cuts ? equal : most;
+  const at::Tensor own = at::empty({part}, options), all = at::empty({group.size() * part}, options);
+  const at::Tensor flat = tensors[rank].empty() ? at::empty({0}, options) : comm::internal::Flatten(tensors[rank]);
+  if (cuts) {
+    std::vector<int64_t> sent, received;
+    for (int other = 0; other < group.size(); ++other) {
+      sent.push_back(Overlap(begins[rank], numbers[rank], other * part, part));
+      received.push_back(Overlap(begins[other], numbers[other], rank * part, part));
+    }
+    const int64_t number = std::accumulate(received.begin(), received.end(), int64_t{0});
+    LOCKSTEP_RETURN_IF_ERROR(group.AllToAllSingle(own.narrow(0, 0, number), flat, received, sent));
+  } else {
+    own.narrow(0, 0, numbers[rank]).copy_(flat);
   }
-  // If a rank has died, what arrives is undefined on a GPU, and this rank may be the only one that has a parameter now.
+  LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, own));
+  // If a rank has died, `all` is undefined on a GPU, and this rank may be the only one that has a parameter now.
   LOCKSTEP_RETURN_IF_ERROR(group.Synchronize(options.device()));
-  for (int rank = 0; rank < group.size(); ++rank) {
-    if (rank == group.rank() || numbers[rank] == 0) continue;
-    const at::Tensor gathered = all.select(0, rank).narrow(0, 0, std::min(numbers[rank], part));
-    comm::internal::Unflatten(rests[rank].numel() == 0 ? gathered : at::cat({gathered, rests[rank]}), tensors[rank]);
+  for (int other = 0; other < group.size(); ++other) {
+    if (other == rank) continue;
+    comm::internal::Unflatten(all.narrow(0, cuts ? begins[other] : other * part, numbers[other]), tensors[other]);
   }
   return absl::OkStatus();
 }
