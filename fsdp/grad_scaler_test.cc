@@ -1,5 +1,7 @@
 // Fully sharded training in half precision, with ddp::GradScaler.
 
+#include "lockstep/ddp/amp/grad_scaler.h"
+
 #include <torch/torch.h>
 
 #include <utility>
@@ -7,7 +9,6 @@
 
 #include "gtest/gtest.h"
 #include "lockstep/base/status.h"
-#include "lockstep/ddp/amp/grad_scaler.h"
 #include "lockstep/fsdp/fully_sharded.h"
 #include "lockstep/fsdp/testing/settings.h"
 #include "lockstep/optim/adamw.h"
