@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import math
 import pathlib
+import statistics
 import sys
 
 import figures
@@ -63,29 +64,6 @@ def all_gather(size, ranks):
 def all_to_all(size, ranks):
     """Gloo's (gloo/alltoall.cc, alltoallv.cc): each rank sends every other rank its slice, directly. `size`: bytes of all slices."""
     return Call((ranks - 1) / ranks * size, HOST * max(0, ranks - HOST) / ranks * size, ranks - 1, 1)
-
-
-def depth(count):
-    return (count - 1).bit_length()
-
-
-def broadcast(size, ranks):
-    """Gloo's (gloo/broadcast.cc): rank r, counted from the source, passes all on to the ranks r + 1, r + 2, r + 4, ... that have none yet.
-    The mean of all ranks and hosts."""
-    hosts = max(1, ranks // HOST)
-    return Call((ranks - 1) / ranks * size, max(0, ranks - HOST) / hosts * size, (ranks - 1) / ranks, depth(ranks))
-
-
-def of_source(size, ranks):
-    """A broadcast until its source has sent all."""
-    return Call(depth(ranks) * size, HOST * depth(max(1, ranks // HOST)) * size, depth(ranks), 1)
-
-
-def slowest_path(size, ranks):
-    """A broadcast until the last rank has it. A rank passes on when it has all, to all of its ranks at once. So these share the processor
-    and the link, and the first has it no sooner than the others, whose trees are smaller."""
-    of_ranks, of_hosts = (n * (n + 1) / 2 for n in (depth(ranks), depth(max(1, ranks // HOST))))
-    return Call(of_ranks * size, HOST * of_hosts * size, of_ranks, depth(ranks))
 
 
 def all_reduce(size, ranks):
@@ -148,27 +126,38 @@ def ddp_virtual(model, ranks):
     return [all_to_all(size_of(model), ranks), all_gather(size_of(model), ranks)]
 
 
-def shared(model, ranks):
-    """What elastic/internal/shards.cc, ShareTensors(), shares: the bytes of the all-gather, and of the rests, the smallest first."""
+def overlaps(owned, part):
+    """{(from, to): elements} that the all-to-all of ShareTensors() sends (elastic/internal/shards.cc): all elements, in the order of the
+    ranks, are cut into parts."""
+    sent, end = {}, 0
+    for rank, count in enumerate(owned):
+        begin, end = end, end + count
+        for to in range(begin // part, -(-end // part)):
+            if to != rank:
+                sent[rank, to] = min(end, (to + 1) * part) - max(begin, to * part)
+    return sent
+
+
+def cut(owned, part, of):
+    """That all-to-all, which has a message to every other rank. `of`: statistics.mean for the mean of all ranks and hosts, max for the rank
+    and the host that send or receive the most."""
+    ranks = len(owned)
+    of_ranks, of_hosts = [0] * 2 * ranks, [0] * 2 * max(1, ranks // HOST)  # sent and received
+    for pair, count in overlaps(owned, part).items():
+        hosts = [rank // HOST for rank in pair]
+        for received in (0, 1):
+            of_ranks[2 * pair[received] + received] += FLOAT * count
+            if hosts[0] != hosts[1]:
+                of_hosts[2 * hosts[received] + received] += FLOAT * count
+    return Call(of(of_ranks), of(of_hosts), ranks - 1, 1)
+
+
+def shared_parameters(model, ranks, of=statistics.mean):
+    """elastic/internal/shards.cc, ShareTensors(). `of`: as for cut()."""
     owned, _ = transformer_memory.shards(model, ranks)
     part = transformer_memory.gathered(owned)
-    return FLOAT * part * ranks, sorted(FLOAT * (count - part) for count in owned if count > part)
-
-
-def shared_parameters(model, ranks):
-    size, rests = shared(model, ranks)
-    return [all_gather(size, ranks), *(broadcast(rest, ranks) for rest in rests)]
-
-
-def one_after_the_other(model, ranks):
-    """shared_parameters() until all ranks have them. Ranks that have passed a rest on begin with the next one. So only one path counts."""
-    size, rests = shared(model, ranks)
-    calls = [all_gather(size, ranks), *(of_source(rest, ranks) for rest in rests[:-1])]
-    return calls + [slowest_path(rest, ranks) for rest in rests[-1:]]
-
-
-def sharded_optimizer(model, ranks):
-    return [*ddp(model, ranks), *shared_parameters(model, ranks)]
+    cuts = [cut(owned, part, of)] if max(owned) > part else []
+    return [all_gather(FLOAT * part * ranks, ranks), *cuts]
 
 
 def link_bytes(calls):
@@ -232,7 +221,7 @@ class Steps:
         return self._fit.step(way, size_of(model), compute, ranks // HOST, link, scaling.LATENCY)
 
     def sharded_optimizer(self, model, ranks, compute, link):
-        shared = self._costs.seconds(one_after_the_other(model, ranks), link)
+        shared = self._costs.seconds(shared_parameters(model, ranks, max), link)
         return self.ddp(model, ranks, compute, link) + shared
 
     def paged(self, model, ranks, compute, link):
@@ -274,7 +263,7 @@ def traffic_table():
             "a host sends: DDP",
             "DDP, virtual ranks",
             "sharded optimizer, all-gather",
-            "sharded optimizer, broadcasts",
+            "sharded optimizer, all-to-all",
             "fsdp, gathers",
         ]
     ]
@@ -284,8 +273,8 @@ def traffic_table():
         for ranks in RANKS[1:]:
             calls = paged(model, ranks)
             gradients = sum(all_to_all(size, ranks).link for size, _ in units(model))
-            gather, *rests = shared_parameters(model, ranks)
-            of = [link_bytes(way) for way in (ddp(model, ranks), ddp_virtual(model, ranks), [gather], rests)]
+            gather, *cuts = shared_parameters(model, ranks)
+            of = [link_bytes(way) for way in (ddp(model, ranks), ddp_virtual(model, ranks), [gather], cuts)]
             of += [link_bytes(calls) - gradients, gradients, link_bytes(paged(model, ranks, VIRTUAL))]
             kept = sharded_model(model, ranks)
             of += [summed_on_host(model, ranks), link_bytes(kept), rank_bytes(calls), rank_bytes(kept)]

@@ -4,6 +4,7 @@
 import collections
 import itertools
 import pathlib
+import statistics
 import tempfile
 import unittest
 import unittest.mock
@@ -16,6 +17,7 @@ import transformer_memory
 from transformer_memory import Model, keepers
 
 MODEL = Model("small", "llama", 5, 64, 160, 500, 4, 2)
+TIED = Model("tied", "gpt2", 2, 4, 8, 90, tied=True, positions=4)
 WORLDS = (2, 3, 4, 8, 16, 32)
 
 
@@ -32,8 +34,14 @@ class Sent:
     def of_rank(self, rank):
         return sum(count for (sender, _), count in self.bytes.items() if sender == rank)
 
+    def to_rank(self, rank):
+        return sum(count for (_, receiver), count in self.bytes.items() if receiver == rank)
+
     def of_host(self, host):
         return sum(c for (a, b), c in self.bytes.items() if a // HOST == host and b // HOST != host)
+
+    def to_host(self, host):
+        return sum(c for (a, b), c in self.bytes.items() if a // HOST != host and b // HOST == host)
 
 
 def ring(part, ranks):
@@ -122,101 +130,29 @@ def pages(layers, whole_units):
     return [gathers[name] for name in names]
 
 
-def tree(source, ranks):
-    """gloo/broadcast.cc: [(round, from, to)]."""
-    sends, has, bits = [], {0}, (ranks - 1).bit_length()
-    for i in range(bits):
-        mask = (1 << bits) - (2 << i)
-        for rank in range(ranks):
-            if rank & mask or rank >> i & 1 or rank ^ 1 << i >= ranks:
-                continue
-            assert rank in has, "a rank sends what it does not have"
-            has.add(rank ^ 1 << i)
-            sends.append((i, (rank + source) % ranks, ((rank ^ 1 << i) + source) % ranks))
-    assert has == set(range(ranks))
-    return sends
-
-
-def seconds_of(rests, ranks, of_link):
-    """When all ranks have made the broadcasts `rests`, [(source, bytes)], one after the other. A rank sends what it has whole, to each rank
-    that has come to the same broadcast, and goes on when it has sent all. Each group of `of_link` ranks sends a byte a second to others.
-    """
-    trees = [collections.defaultdict(set) for _ in rests]
-    for children, (source, _) in zip(trees, rests):
-        for _, rank, to in tree(source, ranks):
-            children[rank].add(to)
-    now, under_way = 0, {}  # {(from, to): bytes left}
-    at, has, todo = [-1] * ranks, [True] * ranks, [set() for _ in range(ranks)]
-    while True:
-        moved = True
-        while moved:
-            moved = False
-            for rank in range(ranks):
-                while at[rank] < len(rests) and has[rank] and not todo[rank]:
-                    at[rank], moved = at[rank] + 1, True
-                    if at[rank] < len(rests):
-                        has[rank], todo[rank] = rests[at[rank]][0] == rank, set(trees[at[rank]][rank])
-        for rank in range(ranks):
-            for to in todo[rank]:
-                if has[rank] and at[to] == at[rank]:
-                    under_way.setdefault((rank, to), rests[at[rank]][1] if rank // of_link != to // of_link else 0)
-        if not under_way:
-            assert min(at) == len(rests)
-            return now
-        users = collections.Counter(rank // of_link for (rank, _), left in under_way.items() if left)
-        passed = min(left * max(1, users[rank // of_link]) for (rank, _), left in under_way.items())
-        now += passed
-        for (rank, to), left in list(under_way.items()):
-            under_way[rank, to] = left - (passed / users[rank // of_link] if left else 0)
-            if under_way[rank, to] < 1e-9:
-                del under_way[rank, to]
-                todo[rank].remove(to)
-                has[to] = True
-
-
-class Memory:
-    """What a rank has allocated, and the most so far."""
-
-    def __init__(self):
-        self.now = self.most = 0
-
-    def new(self, content):
-        self.now += len(content)
-        self.most = max(self.most, self.now)
-        return content
-
-
 def share_tensors(tensors):
-    """ShareTensors() of elastic/internal/shards.cc, with the elements (rank, number) of each rank: what is sent, and each rank's Memory."""
-    ranks = range(len(tensors))
-    total = sum(map(len, tensors))
-    part = min(max(map(len, tensors)), 2 * (total // len(ranks) + 1))
-    sent, memories = ring(part, len(ranks)), [Memory() for _ in ranks]
-    own = [memory.new([None] * part) for memory in memories]
-    everything = [memory.new([None] * part * len(ranks)) for memory in memories]
-    flat = [memory.new(list(mine)) if mine else own[rank] for rank, (memory, mine) in enumerate(zip(memories, tensors))]
-    for rank in ranks:
-        first = min(len(tensors[rank]), part)
-        own[rank][:first] = flat[rank][:first]
-    for rank in ranks:
-        everything[rank][:] = [element for other in ranks for element in own[other]]
-    rests = [[None] * len(ranks) for _ in ranks]
-    for source in ranks:
-        rest = max(len(tensors[source]) - part, 0)
-        for rank in ranks:
-            rests[rank][source] = flat[rank][part:] if rank == source else memories[rank].new([None] * rest)
-        if rest > 0:
-            for _, rank, to in tree(source, len(ranks)):
-                sent.send(rank, to, rest)
-                rests[to][source][:] = rests[rank][source]
-    for rank in ranks:
-        for other in set(ranks) - {rank}:
-            got = everything[rank][other * part : other * part + min(len(tensors[other]), part)]
-            if rests[rank][other]:
-                got = memories[rank].new(got + rests[rank][other])
-                memories[rank].now -= len(got)
-            assert got == tensors[other], "a rank has not what the other owns"
-    return sent, memories
+    """ShareTensors() of elastic/internal/shards.cc, with the elements of each rank: what its all-to-all sends, or None, and its all-gather, and
+    the number of elements in the buffers of each rank."""
+    ranks, everything = range(len(tensors)), list(itertools.chain(*tensors))
+    begins = [sum(map(len, tensors[:rank])) for rank in ranks]
+    most, equal = max(map(len, tensors)), (len(everything) + len(tensors) - 1) // len(tensors)
+    part, sent = most, None
+    own = [[*mine, *[None] * (most - len(mine))] for mine in tensors]
+    if most > 2 * equal:
+        part, sent, own = equal, Sent(), [[] for _ in ranks]
+        for source, to in itertools.product(ranks, ranks):
+            first = max(begins[source], to * part)
+            elements = everything[first : max(first, min(begins[source] + len(tensors[source]), (to + 1) * part))]
+            own[to] += elements
+            if source != to:
+                sent.send(source, to, len(elements))
+        for mine in own:
+            mine += [None] * (part - len(mine))
+    gathered = list(itertools.chain(*own))
+    for other in ranks:
+        begin = begins[other] if sent else other * part
+        assert gathered[begin : begin + len(tensors[other])] == tensors[other], "a rank has not what the other owns"
+    return sent, ring(part, len(tensors)), [len(own[rank]) + len(gathered) + len(tensors[rank]) for rank in ranks]
 
 
 class CountsTest(unittest.TestCase):
@@ -270,10 +206,9 @@ class CountsTest(unittest.TestCase):
             self.assertEqual(call.messages, pieces * sent.messages[0])
 
     def test_one_host_sends_nothing(self):
-        for call in (
-            *scaling_sharded.sharded_optimizer(MODEL, HOST),
-            *scaling_sharded.paged(MODEL, HOST),
-        ):
+        shared = scaling_sharded.shared_parameters(TIED, HOST)
+        self.assertEqual(len(shared), 2)
+        for call in (*scaling_sharded.ddp(MODEL, HOST), *shared, *scaling_sharded.paged(MODEL, HOST)):
             self.assertEqual(call.link, 0)
 
     def test_units_are_gathered_as_pages_are(self):
@@ -341,61 +276,33 @@ class CountsTest(unittest.TestCase):
             self.check(first, tree_scatter([size / ranks] * ranks, ranks)[0], ranks)
             self.check(second, ring(size / ranks, ranks), ranks)
 
-    def test_a_broadcast_is_a_tree(self):
-        for ranks in (*WORLDS, 64):
-            call, hosts = scaling_sharded.broadcast(960, ranks), max(1, ranks // HOST)
-            for source in range(ranks):
-                sent, sends = Sent(), tree(source, ranks)
-                for _, rank, to in sends:
-                    sent.send(rank, to, 960)
-                self.assertEqual(sum(map(sent.of_rank, range(ranks))), round(call.rank * ranks))
-                self.assertEqual(sent.messages.total(), round(call.messages * ranks))
-                self.assertEqual(sent.messages[source], scaling_sharded.depth(ranks))
-                if ranks % HOST == 0:
-                    # A source in the middle of a host has neighbours on the next one.
-                    more = sum(map(sent.of_host, range(hosts))) / 960 - call.link * hosts / 960
-                    self.assertIn(round(more), range(5) if source % HOST and hosts > 1 else [0])
-
-    def test_the_slowest_path_of_a_broadcast_shares_links(self):
-        for ranks in (2, 4, 8, 16, 32, 64, 128):
-            call = scaling_sharded.slowest_path(1, ranks)
-            self.assertAlmostEqual(call.rank, seconds_of([(0, 1)], ranks, 1))
-            self.assertAlmostEqual(call.link, seconds_of([(0, 1)], ranks, HOST))
-
-    def test_broadcasts_one_after_the_other_overlap(self):
-        # Each large matrix has another owner.
-        for layers, ranks in ((1, 32), (2, 32), (2, 64), (4, 64)):
-            model = Model("", "llama", layers, 16, 16, 40, 1, 1)
-            owned, _ = transformer_memory.shards(model, ranks)
-            part = transformer_memory.gathered(owned)
-            rests = [(rank, 4 * (count - part)) for rank, count in enumerate(owned) if count > part]
-            self.assertGreater(len(rests), 1)
-            _, *calls = scaling_sharded.one_after_the_other(model, ranks)
-            link = sum(call.link for call in calls)
-            self.assertAlmostEqual(seconds_of(rests, ranks, HOST) / link, 1.1, delta=0.15)
-            paths = sum(scaling_sharded.slowest_path(rest, ranks).link for _, rest in rests)
-            self.assertLess(seconds_of(rests, ranks, HOST), paths)
-
     def test_parameters_are_shared_as_the_code_does(self):
-        small, tied = Model("small", "llama", 2, 4, 8, 40, 2, 1), Model(
-            "tied", "gpt2", 2, 4, 8, 90, tied=True, positions=4
-        )
-        rests = 0
-        for model, ranks in itertools.product((small, tied), (2, 8, 16, 64)):
+        cuts = collections.Counter()
+        for model, ranks in itertools.product((Model("", "llama", 2, 4, 8, 40, 2, 1), TIED, MODEL), WORLDS + (64,)):
             owned, _ = transformer_memory.shards(model, ranks)
             self.assertEqual(sum(owned), model.parameters())
-            sent, memories = share_tensors([[(rank, i) for i in range(count)] for rank, count in enumerate(owned)])
-            calls = scaling_sharded.shared_parameters(model, ranks)
-            rests += len(calls) - 1
-            mean = sum(map(sent.of_rank, range(ranks))) / ranks
-            self.assertAlmostEqual(4 * mean, scaling_sharded.rank_bytes(calls))
-            hosts = max(1, ranks // HOST)
-            link = 4 * sum(map(sent.of_host, range(hosts))) / hosts
-            self.assertLessEqual(scaling_sharded.link_bytes(calls), link + 1e-6)
-            more = sum(call.rank for call in calls[1:]) * ranks / (ranks - 1) * 4 / hosts
-            self.assertLessEqual(link, scaling_sharded.link_bytes(calls) + more + 1e-6)
-            self.assertEqual(transformer_memory.sharing(owned), [memory.most for memory in memories])
-        self.assertGreater(rests, 10)
+            numbers = iter(range(sum(owned)))
+            sent, gathered, buffers = share_tensors([list(itertools.islice(numbers, count)) for count in owned])
+            self.assertEqual(transformer_memory.sharing(owned), buffers)
+            for of in (statistics.mean, max):
+                gather, *cut = scaling_sharded.shared_parameters(model, ranks, of)
+                self.assertEqual(len(cut), 1 if sent else 0)
+                self.assertAlmostEqual(gather.rank, 4 * gathered.of_rank(0))
+                self.assertAlmostEqual(gather.link, 4 * gathered.of_host(0) if ranks % HOST == 0 else 0)
+                for call in cut:
+                    of_ranks = [*map(sent.of_rank, range(ranks)), *map(sent.to_rank, range(ranks))]
+                    self.assertAlmostEqual(call.rank, 4 * of(of_ranks))
+                    hosts = range(max(1, ranks // HOST))
+                    self.assertAlmostEqual(call.link, 4 * of([*map(sent.of_host, hosts), *map(sent.to_host, hosts)]))
+                    self.assertEqual(set(sent.messages.values()), {call.messages})
+            cuts[bool(sent)] += 1
+        self.assertGreater(min(cuts[False], cuts[True]), 4)
+
+    def test_elements_are_cut_evenly_if_a_rank_has_more_than_two_parts(self):
+        self.assertEqual(scaling_sharded.overlaps([5, 1, 0, 0], 2), {(0, 1): 2, (0, 2): 1, (1, 2): 1})
+        self.assertEqual(scaling_sharded.overlaps([0, 1, 5], 2), {(1, 0): 1, (2, 0): 1, (2, 1): 2})
+        self.assertEqual([transformer_memory.gathered(owned) for owned in ([5, 1, 0, 0], [4, 1, 1, 0])], [2, 4])
+        self.assertEqual([transformer_memory.gathered(owned) for owned in ([5, 0, 0, 0], [4, 1, 0, 0])], [2, 4])
 
     def test_a_step_has_the_states_and_the_buffers_of_one_rank(self):
         for model, ranks in itertools.product(scaling_sharded.MODELS, scaling_sharded.RANKS):
@@ -404,7 +311,7 @@ class CountsTest(unittest.TestCase):
             self.assertEqual(sum(kept), 2 * model.parameters())
             self.assertLessEqual(states, 8 * max(kept))
             largest = max(max(unit) for unit in model.units())
-            self.assertLessEqual(buffers, 4 * ((3 + 4 / ranks) * (model.parameters() + ranks) + 2 * largest))
+            self.assertLessEqual(buffers, 4 * ((2 + 4 / ranks) * (model.parameters() + ranks) + largest))
             self.assertGreaterEqual(buffers, 4 * model.parameters())
 
     def test_keepers_are_on_two_hosts_and_keep_about_as_much(self):
@@ -454,6 +361,23 @@ class TimeTest(unittest.TestCase):
         waits = sum(call.times * call.steps for call in calls) * scaling.LATENCY
         self.assertAlmostEqual(fast, 1 + waits + sum(map(self.costs.processor, calls)))
         self.assertLess(self.steps.ddp(MODEL, 64, 1, 1e9), 1.1)
+
+    def test_a_step_waits_for_the_rank_and_the_host_that_send_the_most(self):
+        owned, _ = transformer_memory.shards(TIED, 64)
+        part = transformer_memory.gathered(owned)
+        sent, gathered, _ = share_tensors([[rank] * count for rank, count in enumerate(owned)])
+        more = [
+            self.steps.sharded_optimizer(TIED, 64, 1, rate) - self.steps.ddp(TIED, 64, 1, rate) for rate in (1e-6, 1e15)
+        ]
+        slowest = max(max(sent.of_host(host), sent.to_host(host)) for host in range(8))
+        self.assertAlmostEqual(
+            more[0] / self.costs.wire(scaling_sharded.Call(0, 4 * (slowest + gathered.of_host(0)), 0, 0), 1e-6),
+            1,
+            places=5,
+        )
+        most = 4 * max(max(sent.of_rank(rank), sent.to_rank(rank)) for rank in range(64))
+        processor = (63 + 126) * 5e-5 + (most + 4 * gathered.of_rank(0)) * 2e-9
+        self.assertAlmostEqual(more[1], processor + 64 * scaling.LATENCY)
 
     def test_with_enough_tokens_half_of_a_step_is_computation(self):
         of_token = scaling_sharded.computation(MODEL, 1, 1e9)

@@ -125,19 +125,15 @@ def shards(model, ranks):
 
 
 def gathered(owned):
-    """Elements of each rank that the all-gather of ShareTensors() brings (elastic/internal/shards.cc). A rank broadcasts the rest."""
-    return min(max(owned), 2 * (sum(owned) // len(owned) + 1))
+    """Elements of each rank that the all-gather of ShareTensors() brings (elastic/internal/shards.cc). If a rank owns more, all elements
+    are first cut evenly."""
+    most, equal = max(owned), -(-sum(owned) // len(owned))
+    return equal if most > 2 * equal else most
 
 
 def sharing(owned):
-    """Elements that ShareTensors() has allocated on each rank when it copies the last rank's: `own`, `all`, `flat`, the rests of the others,
-    which it keeps until the end, and what it joins of one of them."""
-    part = gathered(owned)
-    rests = [max(0, count - part) for count in owned]
-    largest = sorted(((count, rank) for rank, count in enumerate(owned) if count > part), reverse=True)[:2]
-    joined = [max((count for count, other in largest if other != rank), default=0) for rank in range(len(owned))]
-    own_and_all = (len(owned) + 1) * part
-    return [own_and_all + flat + sum(rests) - rest + join for flat, rest, join in zip(owned, rests, joined)]
+    """Elements that ShareTensors() has allocated on each rank: `own`, `all` and `flat`."""
+    return [(len(owned) + 1) * gathered(owned) + flat for flat in owned]
 
 
 def sharded_optimizer(model, ranks):
