@@ -260,7 +260,7 @@ void Simulation::AuditTold(const Node& node, int slot) {
 void Simulation::RecordFailure(const Node& node, const Process& process, const Failure& failure) {
   // The leader may have counted it into the next generation.
   if (process.in == 0 || process.done) {
-    failed_while_waiting_.insert(absl::StrCat("host host", node.index, ": ", failure.status.message()));
+    failed_while_waiting_[absl::StrCat("host host", node.index, ": ", failure.status.message())] = failure.killed;
   }
   if (process.in == 0) return;
   RankGeneration::Death failed;
@@ -294,7 +294,7 @@ void Simulation::AuditFirstCause(const Node& node) {
     const std::string host = absl::StrCat("host host", other->index);
     if ((was_gone(*other) || has_failed) && absl::StartsWith(ranks.reason, host)) return;
   }
-  for (const std::string& waiting : failed_while_waiting_) {
+  for (const auto& [waiting, killed] : failed_while_waiting_) {
     if (absl::StartsWith(ranks.reason, waiting)) return;
   }
   const std::string text = absl::StrCat("host host", first->node, ": ", first->failure.status.message());
@@ -338,8 +338,9 @@ void Simulation::AuditComplete(const JobState& job) {
   const bool failed_before = absl::c_any_of(generations_, [](const auto& each) {
     return absl::c_any_of(each.second.deaths, [](const auto& one) { return !one.failure.killed; });
   });
-  const bool failed_waiting = absl::c_any_of(
-      failed_while_waiting_, [&](const std::string& text) { return absl::StrContains(job.result.message(), text); });
+  const bool failed_waiting = absl::c_any_of(failed_while_waiting_, [&](const auto& failed) {
+    return !failed.second && absl::StrContains(job.result.message(), failed.first);
+  });
   if (!failed_before && !failed_waiting && !job.result.ok() &&
       absl::StrContains(job.result.message(), "had done their work")) {
     Violation(absl::StrCat("no rank failed by itself, and the job fails: ", job.result.message()));

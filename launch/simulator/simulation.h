@@ -229,7 +229,7 @@ class Simulation : simulator::Engine {
   };
   std::map<int64_t, RankGeneration> generations_;
   std::map<int, int64_t> link_ports_used_;  // the generation of ranks that used a port
-  std::set<std::string> failed_while_waiting_;
+  std::map<std::string, bool> failed_while_waiting_;  // how, and whether it was killed
   std::set<std::pair<int, int>> cuts_;                 // pairs of nodes
   std::map<std::string, std::set<std::string>> said_;  // all pairs of agents that ranks have named, both ways
   struct LeftOut {
