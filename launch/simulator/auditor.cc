@@ -148,12 +148,12 @@ void Simulation::AuditWaiting() {
   if (failing && now() - failing_since_ms_ > kSlowest) Violation("a rank has failed, and its generation goes on");
   AuditRanksWait();
   for (const auto& node : nodes_) {
-    const bool leaves =
-        leads && Reachable(*node) && !node->returned && node->steps && !node->steps->state().leaving.empty();
+    const bool waits_for_others = Stays(decision_) && decision_.ranks.finished_members > 0;
+    const bool leaves = leads && Reachable(*node) && !node->returned && node->steps &&
+                        !node->steps->state().leaving.empty() && !waits_for_others;
     if (!leaves) node->leaves_since_ms = -1;
     if (leaves && node->leaves_since_ms < 0) node->leaves_since_ms = now();
-    const bool waits_for_others = Stays(decision_) && decision_.ranks.finished_members > 0;
-    if (leaves && !waits_for_others && now() - node->leaves_since_ms > 8 * kSecond)
+    if (leaves && now() - node->leaves_since_ms > 8 * kSecond)
       Violation(absl::StrCat(node->id, " leaves and does not return"));
   }
 }
