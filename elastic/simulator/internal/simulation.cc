@@ -79,6 +79,7 @@ launch::simulator::Report Simulation::Run() {
 void Simulation::Lead() {
   launch::JobState job;
   launch::Member member;
+  agent_.phase = launch::AgentState::Phase::kRunning;
   member.entry = agent_.entry = job.start = 1;
   member.ranks = config_.ranks;
   member.spares = config_.spares;
