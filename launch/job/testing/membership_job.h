@@ -112,6 +112,7 @@ class MembershipJob {
     member.ranks = ranks;
     member.spares = spares;
     AgentState& agent = agents_[member.agent];
+    agent.phase = AgentState::Phase::kRunning;
     agent.entry = member.entry;
     agent.ranks = ranks;
     agent.spares = spares;
