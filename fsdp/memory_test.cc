@@ -121,7 +121,8 @@ TEST(PagedMemory, ARankHasItsPartOfWhatIsOnTwoRanks) {
     const double units = static_cast<double>(bytes.peak - state) / kLayerBytes;
     std::cout << ranks << " ranks: at peak 2 (P + G + O) / W and " << units << " units; after a step "
               << static_cast<double>(bytes.at_end - state) / kLayerBytes << " units\n";
-    EXPECT_LT(units, 2 * 4 + 0.2);
+    // A thread of Gloo may still hold the share that this rank has packed for a gather.
+    EXPECT_LT(units, 2 * 4 + 1.0 / ranks + 0.2);
   }
 }
 

@@ -251,6 +251,20 @@ TEST_F(MembershipNodesTest, AFailureAfterAllWorkCountsAlthoughItsNodeWasOutOfRea
   EXPECT_THAT(job().result.message(), HasSubstr("rank 3 exited with code 3"));
 }
 
+// Rank 3 cannot say it any more. The others know it.
+TEST_F(MembershipNodesTest, ARankThatIsKilledBeforeItSaysSoHasDoneItsWorkIfAllHave) {
+  limits_.max_restarts = 3;
+  RunTwo();
+  nodes_["a"].slots->OnDone(0, /*all=*/true);
+  Fail("b", 1, "rank 3 was killed", 1);
+  Settle();
+  nodes_["a"].slots->OnDone(1, /*all=*/true);
+  nodes_["b"].slots->OnDone(0, /*all=*/true);
+  Settle();
+  EXPECT_NE(nodes_["b"].told[1], "start");
+  EXPECT_TRUE(job().ranks.complete);
+}
+
 // Its last processes do not count as those of the next start.
 TEST_F(MembershipNodesTest, ANodeThatComesBackStartsWithNewProcesses) {
   RunTwo();

@@ -228,8 +228,8 @@ class Simulation : simulator::Engine {
     int64_t ordered_ms = -1;  // when the store had the first order to leave it
   };
   std::map<int64_t, RankGeneration> generations_;
-  std::map<int, int64_t> link_ports_used_;  // the generation of ranks that used a port
-  std::map<std::string, bool> failed_while_waiting_;  // how, and whether it was killed
+  std::map<int, int64_t> link_ports_used_;             // the generation of ranks that used a port
+  std::map<std::string, bool> failed_while_waiting_;   // how, and whether it was killed
   std::set<std::pair<int, int>> cuts_;                 // pairs of nodes
   std::map<std::string, std::set<std::string>> said_;  // all pairs of agents that ranks have named, both ways
   struct LeftOut {
