@@ -42,6 +42,38 @@ TEST_F(MembershipNodesTest, ARankZeroThatFailsBeforeItHearsCostsItsPort) {
   EXPECT_THAT(Told("a")[1], HasSubstr("0 of 2 in "));
 }
 
+// It hears of the next generation, whose rank 0 is on another node, and not of the one before.
+TEST_F(MembershipNodesTest, ANodeThatMissedThatItHadRankZeroTakesAnotherPort) {
+  limits_.max_restarts = 9;
+  Lead();
+  for (const char* id : {"a", "b"}) Add(id, 1);
+  Settle();
+  for (const char* id : {"a", "b"}) Ready(id, 0);
+  Settle();
+  Fail("b", 0, "rank 1 was killed", 1);
+  Settle();
+  Ready("b", 0);
+  Ready("a", 0, 1);
+  coordinator_->Update(Posts(), Now());
+  ASSERT_EQ(job().ranks.generation, 2);
+  Update(&nodes_["b"]);
+  Fail("a", 0, "rank 0 was killed", 2);
+  coordinator_->Update(Posts(), Now());
+  Update(&nodes_["b"]);
+  Ready("b", 0, 2);
+  Settle();
+  EXPECT_THAT(Told("b")[0], HasSubstr("0 of 1 in 3 at b.net"));
+  Ready("a", 0);
+  Settle();
+  Leave({"b"});
+  ASSERT_THAT(Told("a")[0], HasSubstr("1 of 2 in 4 "));
+  Fail("b", 0, "rank 0 was killed", 3);
+  Settle();
+  Ready("a", 0, 4);
+  Settle();
+  EXPECT_THAT(Told("a")[0], HasSubstr("0 of 1 in 5 at a.net"));
+}
+
 // The node that ends its ranks then may post another failure, which came later.
 TEST_F(MembershipNodesTest, AnotherLeaderNamesTheFirstFailureOfAJobOfOneNodeToo) {
   limits_.max_restarts = 1;

@@ -56,8 +56,8 @@ class NodeSlots {
   // Returns the plan's entry for the process of a slot.
   const RankPlan::Slot& place(int slot) const;
   RankGeneration GenerationOf(int slot) const;
-  // Returns whether this node has rank 0.
-  bool has_rank_0() const { return ranks_.has_rank_0(); }
+  // Returns whether this node needs another port for the next rank 0 than this one.
+  bool has_used(int port) const { return ranks_.has_used(port); }
   // Returns whether the process of a slot is a member of the last generation, and has neither left it nor done its
   // work.
   bool IsMember(int slot) const;

@@ -147,7 +147,8 @@ struct NodeRanks {
   int node = -1;  // its place in plan.nodes; -1: no process of the job has said that it stays
 
   bool stays() const { return node >= 0; }
-  bool has_rank_0() const { return !plan.members.empty() && plan.slots[plan.members[0]].node == node; }
+  // Returns whether a rank 0 of this node has listened at the port, or might have: the node may have missed its plan.
+  bool has_used(int port) const { return port != 0 && stays() && plan.nodes[node].used_port == port; }
   const RankPlan::Slot& place(int slot) const { return plan.slots[plan.nodes[node].first + slot]; }
 };
 

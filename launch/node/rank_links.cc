@@ -149,7 +149,7 @@ void RankLinks::Apply(NodeRanks ranks) {
   slots_.OnRanks(std::move(ranks));
   for (const NodeSlots::Action& action : slots_.Take()) Do(action);
   // Also if rank 0 has failed before it was told: the generation has used the port.
-  if (slots_.has_rank_0() && plan().master_port == next_master_.port) HoldNextMaster();
+  if (slots_.has_used(next_master_.port)) HoldNextMaster();
 }
 
 void RankLinks::Do(const NodeSlots::Action& action) {

@@ -118,7 +118,7 @@ void Simulation::Apply(Node* node) {
         break;
     }
   }
-  if (node->slots->has_rank_0() && node->slots->plan().master_port == node->link_port) {
+  if (node->slots->has_used(node->link_port)) {
     node->link_port = ++link_ports_;
     node->slots->RecordChange();
   }

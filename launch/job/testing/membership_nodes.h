@@ -90,7 +90,7 @@ class MembershipNodesTest : public ::testing::Test {
     }
     node->slots->OnRanks(node->steps->Ranks());
     for (const NodeSlots::Action& action : node->slots->Take()) Carry(node, action);
-    if (node->slots->has_rank_0() && node->slots->plan().master_port == node->port) node->port = ++ports_;
+    if (node->slots->has_used(node->port)) node->port = ++ports_;
   }
 
   void Carry(Node* node, const NodeSlots::Action& action) {
