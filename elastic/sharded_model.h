@@ -62,9 +62,9 @@ class ShardedModel {
   // Wraps the module as fsdp::Wrap() does, and returns its errors. Call it in the function that World::Run() calls, on
   // every rank of its group. The result must end with that call of the function, and the parameters are valid in it only.
   // If the ranks share memory they are whole. Otherwise they are so in forward and backward, within FullParameters(), and
-  // on rank `to` after World::GatherShards(to), until the next forward or Commit(). World::Commit() does the work of the result's Step(): it waits
-  // for the gradients before it calls `apply`, and publishes the parameters after it. ClipGradNorm() may be called
-  // before Commit().
+  // on rank `to` after World::GatherShards(to), until the next forward or Commit(). World::Commit() does the work of the
+  // result's Step(): it waits for the gradients before it calls `apply`, and publishes the parameters after it.
+  // ClipGradNorm() may be called before Commit().
   absl::StatusOr<fsdp::FullyShardedDataParallel<Net>> Wrap(comm::ProcessGroup* group) {
     return fsdp::Wrap(net_, group, options_, kept_->shards());
   }

@@ -34,8 +34,8 @@ enum class Residency {
 // As Python's MixedPrecisionPolicy: shards(), which the optimizer steps, keep the dtype that the parameters had, and the
 // rest is in smaller ones.
 struct MixedPrecision {
-  // The dtype of the module's parameters and their gradients in forward and backward. Tensors of floating-point numbers that are
-  // given to forward are converted to it. Buffers keep their dtype.
+  // The dtype of the module's parameters and their gradients in forward and backward. Tensors of floating-point numbers
+  // that are given to forward are converted to it. Buffers keep their dtype.
   at::ScalarType param_dtype = at::kBFloat16;
   // The dtype in which gradients are averaged over the ranks. std::nullopt: param_dtype.
   std::optional<at::ScalarType> reduce_dtype;

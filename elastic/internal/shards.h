@@ -61,7 +61,7 @@ class Shards {
   // Returns lost(), and the group's errors.
   absl::Status SpreadParameters(comm::ProcessGroup& group, bool has_all, bool has_none);
 
-  // Gives rank `to` all states, until DropOthers(). Not if lost().
+  // Gives rank `to` all states, until DropOthers(), and the parameters of the models' modules. Not if lost().
   absl::Status Gather(comm::ProcessGroup& group, int to) const;
   void DropOthers() const;
 

@@ -20,8 +20,8 @@ inline absl::Status CheckNotKept(const ShardedModule& module) {
   if (!module.kept()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("rank ", module.group()->rank(),
-                   ": a World keeps the shards: save checkpoint::StateDict(*net.module()) and, after "
-                   "World::GatherShards(), the optimizer's state dict"));
+                   ": a World keeps the shards: after World::GatherShards(), save "
+                   "checkpoint::StateDict(*net.module()) and the optimizer's state dict on that rank"));
 }
 
 // While it exists, shards are read and written, and parameters are taken for their sizes only.
