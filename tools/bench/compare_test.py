@@ -63,6 +63,32 @@ for round_ in measuring.PROGRESS.rounds("ddp", 2):
         self.assertRegex(lines[-1], r"^compare: ddp, round 2 of 2: .*, [01] s; about 0:00:0[01] left$")
         self.assertGreaterEqual(len(lines), 4)
 
+    def test_programs_in_turn_never_run_at_the_same_time(self):
+        measure = """
+import json, measuring, sys, tempfile
+step = '''
+import json, sys, time
+seen, last = [], time.monotonic()
+while len(seen) < 300:
+    time.sleep(0.002)
+    now = time.monotonic()
+    seen.append((last, now))
+    last = now
+print(json.dumps({"seen": [pair for pair in seen if pair[1] - pair[0] < 0.05]}))
+'''
+program = ["/bin/sh", "-c", '"$0" -c "$1"; exit', sys.executable, step]
+lines = measuring.lines_in_turn({"one": program, "two": program}, turn=0.2)
+(one,), (two,) = lines["one"], lines["two"]
+both = [(a, b) for a in one["seen"] for b in two["seen"] if a[0] < b[1] and b[0] < a[1]]
+print(len(one["seen"]) > 30, len(two["seen"]) > 30, len(both) < 10)
+measuring.lines_in_turn({"one": program, "bad": ["/bin/sh", "-c", "echo text; echo why >&2; exit 3"]}, turn=0.2)
+"""
+        run = subprocess.run(
+            ["python3", "-c", measure], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=HERE
+        )
+        self.assertEqual((run.returncode, run.stdout), (1, "True True True\n"), run.stderr)
+        self.assertTrue(run.stderr.endswith("exit 3 ended with 3:\ntext\nwhy\n\n"), run.stderr[-300:])
+
     def test_without_a_suite_it_says_what_is_missing(self):
         run = self.run_compare()
         self.assertEqual(run.returncode, 2)

@@ -57,9 +57,11 @@ class PeakPss(threading.Thread):
 
     def run(self):
         while not self._stopped.wait(0.002):
+            kibibytes = 0
             for line in pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    self.peak = max(self.peak, int(line.split()[1]) * 1024)
+                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
+                    kibibytes += int(line.split()[1])
+            self.peak = max(self.peak, kibibytes * 1024)
 
     def stop(self):
         self._stopped.set()
@@ -91,16 +93,17 @@ def run_rank(rank, ranks, store, mode, case, steps):
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True)
     pss = PeakPss()
     seconds = []
-    for _ in range(2 + steps):
+    for i in range(-3, steps):
+        if i == -1:
+            peak = torch.tensor(pss.stop())
         start = time.perf_counter()
         loss = functional.cross_entropy(net(inputs).flatten(0, -2), targets)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         seconds.append(time.perf_counter() - start)
-    slowest = torch.tensor(statistics.median(seconds[2:]), dtype=torch.float64)
+    slowest = torch.tensor(statistics.median(seconds[3:]), dtype=torch.float64)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    peak = torch.tensor(pss.stop())
     dist.all_reduce(peak)
     if rank == 0:
         line = {"seconds": slowest.item(), "loss": loss.item(), "peak_pss_bytes": peak.item()}

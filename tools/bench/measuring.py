@@ -96,6 +96,65 @@ def lines_of(command, environment=None):
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
+def tree_of(pid):
+    """A process and all that come from it."""
+    found = [pid]
+    for parent in found:
+        for file in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
+            try:
+                found += map(int, file.read_text().split())
+            except OSError:
+                pass  # the thread has ended
+    return found
+
+
+def signal_tree(process, number):
+    for pid in tree_of(process.pid):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def lines_in_turn(commands, turn):
+    """{name: the JSON lines that its program prints}. One program runs at a time, for `turn` seconds, while the others are stopped: what
+    slows the machine down for a while slows all of them down. A step that is interrupted takes far too long, so a turn should have five
+    or more, and a program should print medians. Ends this program where one fails."""
+    began = time.monotonic()
+    started, ended = {}, {}
+    try:
+        while len(ended) < len(commands):
+            for name in [name for name in commands if name not in ended]:
+                PROGRESS.say(commands[name], time.monotonic() - began)
+                if name in started:
+                    signal_tree(started[name], signal.SIGCONT)
+                else:
+                    started[name] = subprocess.Popen(
+                        [str(word) for word in commands[name]],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        text=True,
+                    )
+                try:
+                    ended[name], err = started[name].communicate(timeout=turn)
+                except subprocess.TimeoutExpired:
+                    signal_tree(started[name], signal.SIGSTOP)
+                    continue
+                if code := started[name].returncode:
+                    words = " ".join(map(str, commands[name]))
+                    sys.exit(f"compare: {words} ended with {code}:\n{ended[name]}{err}")
+        PROGRESS.end_line()
+    finally:
+        for process in started.values():
+            if process.poll() is None:
+                signal_tree(process, signal.SIGKILL)
+                process.wait()
+    return {
+        name: [json.loads(line) for line in out.splitlines() if line.startswith("{")] for name, out in ended.items()
+    }
+
+
 def lines_of_hosts(commands, on_line, environment=None):
     """Runs the programs of several hosts at a time and calls on_line with each JSON line that one prints, as it comes. Ends this
     program where one fails, and the others with it."""

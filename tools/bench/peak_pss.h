@@ -1,4 +1,5 @@
-// Measures the peak memory of this process. Shared memory is divided among the processes that share it.
+// Measures the peak memory of this process, without its program and libraries. Shared memory is divided among the processes that share
+// it.
 
 #ifndef LOCKSTEP_TOOLS_BENCH_PEAK_PSS_H_
 #define LOCKSTEP_TOOLS_BENCH_PEAK_PSS_H_
@@ -15,7 +16,8 @@
 namespace lockstep {
 
 // Samples the proportional set size (Linux's Pss) every 2 ms on a separate thread. The kernel does not record its peak.
-// It records the peak of the resident set, which counts shared memory once for every rank.
+// It records the peak of the resident set, which counts shared memory once for every rank. A sample of gigabytes takes
+// milliseconds, so nothing should be timed meanwhile.
 class PeakPss {
  public:
   PeakPss() : sampler_([this] { Sample(); }) {}
@@ -32,10 +34,12 @@ class PeakPss {
  private:
   static int64_t Now() {
     std::ifstream rollup("/proc/self/smaps_rollup");
+    int64_t bytes = 0;
     for (std::string line; std::getline(rollup, line);) {
-      if (line.rfind("Pss:", 0) == 0) return std::strtoll(line.c_str() + 4, nullptr, 10) * 1024;
+      if (line.rfind("Pss_Anon:", 0) != 0 && line.rfind("Pss_Shmem:", 0) != 0) continue;
+      bytes += std::strtoll(line.c_str() + line.find(':') + 1, nullptr, 10) * 1024;
     }
-    return 0;
+    return bytes;
   }
 
   void Sample() {

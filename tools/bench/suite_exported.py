@@ -5,12 +5,12 @@ import subprocess
 import sys
 import tempfile
 
-from measuring import PROGRESS, add_cases, check_cases, compared, in_words, lines_of, machine
+from measuring import PROGRESS, add_cases, check_cases, compared, in_words, lines_in_turn, machine
 
 MARKS = ("<!-- measured exported: begin -->", "<!-- measured exported: end -->")
-# Case: steps that are timed in one process and round; the figure of a process is their median. add_64 is a chain of 64
-# additions of 64 numbers, which shows the interpreter's own time.
-CASES = {"resnet50/b8": 5, "gpt_12l/512": 5, "mlp_4x64": 2000, "add_64": 2000}
+# Case: steps that are timed in one process and round, of which a figure is the median, and the seconds of a turn. add_64 is a chain of
+# 64 additions of 64 numbers, which shows the interpreter's own time.
+CASES = {"resnet50/b8": (15, 7), "gpt_12l/512": (40, 2), "mlp_4x64": (20000, 1), "add_64": (15000, 1)}
 PEERS = ("python_eager", "cpp_native")
 
 
@@ -22,14 +22,13 @@ def check_arguments(arguments, parser):
     check_cases(arguments, parser, CASES)
 
 
-def run_program(programs, name, case, file):
+def command_of(programs, name, case, file):
+    steps, _ = CASES[case]
     if name == "python_eager":
-        (line,) = lines_of([programs["python"], programs["exported_python"], case, str(CASES[case])])
-    else:
-        mode = "native" if name == "cpp_native" else "exported"
-        flags = {"case": case, "program": file, "mode": mode, "steps": CASES[case]}
-        (line,) = lines_of([programs["exported"], *(f"--{flag}={value}" for flag, value in flags.items())])
-    return line
+        return [programs["python"], programs["exported_python"], case, str(steps)]
+    mode = "native" if name == "cpp_native" else "exported"
+    flags = {"case": case, "program": file, "mode": mode, "steps": steps}
+    return [programs["exported"], *(f"--{flag}={value}" for flag, value in flags.items())]
 
 
 def check_losses(case, lines):
@@ -49,7 +48,8 @@ def measure(programs, arguments):
             subprocess.run([programs["python"], programs["exported_python"], case, file], check=True)
         for _ in PROGRESS.rounds("exported", arguments.rounds):
             for case, file in files.items():
-                lines = {name: run_program(programs, name, case, file) for name in measured[case]}
+                commands = {name: command_of(programs, name, case, file) for name in measured[case]}
+                lines = {name: line for name, (line,) in lines_in_turn(commands, CASES[case][1]).items()}
                 check_losses(case, lines)
                 for name, line in lines.items():
                     measured[case][name].append(line["seconds"])

@@ -3,11 +3,11 @@
 import statistics
 import sys
 
-from measuring import PROGRESS, add_cases, check_cases, compared, in_words, lines_of, machine
+from measuring import PROGRESS, add_cases, check_cases, compared, in_words, lines_in_turn, machine
 
 MARKS = ("<!-- measured fsdp: begin -->", "<!-- measured fsdp: end -->")
-# Case: steps that are timed in one process and round; the figure of a process is their median.
-CASES = {"mlp_784_2048_2048_10/b64": 30, "gpt_10m/512": 10, "gpt_124m/128": 5}
+# Case: steps that are timed in one process and round, of which a figure is the median, and the seconds of a turn.
+CASES = {"mlp_784_2048_2048_10/b64": (200, 2), "gpt_10m/512": (40, 3), "gpt_124m/128": (15, 8)}
 # Program: its mode.
 OURS = {"ours": "fsdp", "own_ddp": "ddp", "own_ddp_zero1": "ddp_zero1"}
 PYTHON = {"python_fsdp2": "fsdp2", "python_ddp": "ddp"}
@@ -21,12 +21,11 @@ def check_arguments(arguments, parser):
     check_cases(arguments, parser, CASES)
 
 
-def run_program(programs, case, ours, python):
+def command_of(programs, case, ours, python):
+    steps, _ = CASES[case]
     if python:
-        (line,) = lines_of([programs["python"], programs["fsdp_python"], python, case, str(CASES[case])])
-    else:
-        (line,) = lines_of([programs["fsdp"], f"--case={case}", f"--mode={ours}", f"--steps={CASES[case]}"])
-    return line
+        return [programs["python"], programs["fsdp_python"], python, case, str(steps)]
+    return [programs["fsdp"], f"--case={case}", f"--mode={ours}", f"--steps={steps}"]
 
 
 def spread(losses):
@@ -49,7 +48,8 @@ def measure(suite, cases, rounds, programs, ours, python):
     measured = {case: {name: [] for name in names} for case in cases}
     for _ in PROGRESS.rounds(suite, rounds):
         for case, of_case in measured.items():
-            lines = {name: run_program(programs, case, ours.get(name), python.get(name)) for name in names}
+            commands = {name: command_of(programs, case, ours.get(name), python.get(name)) for name in names}
+            lines = {name: line for name, (line,) in lines_in_turn(commands, CASES[case][1]).items()}
             check_losses(case, lines, python)
             for name, line in lines.items():
                 of_case[name].append(line)

@@ -3,11 +3,11 @@
 import statistics
 import sys
 
-from measuring import PROGRESS, add_cases, check_cases, compared, in_words, lines_of, machine
+from measuring import PROGRESS, add_cases, check_cases, compared, in_words, lines_in_turn, machine
 
 MARKS = ("<!-- measured optim: begin -->", "<!-- measured optim: end -->")
-# Timed in one process and round, by parameters; the figure of a process is their median.
-STEPS = {"124M": 5, "resnet50": 15, "160x4KiB": 100}
+# By parameters: steps that are timed in one process and round, of which a figure is the median, and the seconds of a turn.
+STEPS = {"124M": (20, 4), "resnet50": (150, 1), "160x4KiB": (2000, 1)}
 # case: optimizer, parameters, our mode.
 CASES = {
     "adamw/124M": ("adamw", "124M", "fused"),
@@ -30,15 +30,13 @@ def check_arguments(arguments, parser):
     check_cases(arguments, parser, CASES)
 
 
-def run_program(programs, name, optimizer, parameters):
-    steps = STEPS[parameters]
+def command_of(programs, name, optimizer, parameters):
+    steps, _ = STEPS[parameters]
     if name.startswith("python_"):
         words = [optimizer, parameters, name.removeprefix("python_"), str(steps)]
-        (line,) = lines_of([programs["python"], programs["optim_python"], *words])
-    else:
-        flags = {"optimizer": optimizer, "parameters": parameters, "mode": name, "steps": steps}
-        (line,) = lines_of([programs["optim"], *(f"--{flag}={value}" for flag, value in flags.items())])
-    return line
+        return [programs["python"], programs["optim_python"], *words]
+    flags = {"optimizer": optimizer, "parameters": parameters, "mode": name, "steps": steps}
+    return [programs["optim"], *(f"--{flag}={value}" for flag, value in flags.items())]
 
 
 def check_bits(case, lines):
@@ -53,7 +51,8 @@ def measure(programs, arguments):
     for _ in PROGRESS.rounds("optim", arguments.rounds):
         for case in arguments.cases:
             optimizer, parameters, mode = CASES[case]
-            lines = {name: run_program(programs, name, optimizer, parameters) for name in (mode, *PEERS[mode])}
+            commands = {name: command_of(programs, name, optimizer, parameters) for name in (mode, *PEERS[mode])}
+            lines = {name: line for name, (line,) in lines_in_turn(commands, STEPS[parameters][1]).items()}
             check_bits(case, lines)
             for name, line in lines.items():
                 measured[case].setdefault(name, []).append(line)
