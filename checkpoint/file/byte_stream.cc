@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/base/status.h"
 
 namespace lockstep::checkpoint::file {
 namespace {
@@ -49,6 +51,15 @@ absl::StatusOr<ByteSource> OpenFile(const std::string& path) {
     return ReadFully(file->get(), offset, static_cast<char*>(to), count);
   };
   return source;
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t most_bytes) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const ByteSource source, OpenFile(path));
+  if (source.size > most_bytes)
+    return absl::DataLossError(absl::StrCat("has ", source.size, " bytes, expected at most ", most_bytes));
+  std::string bytes(source.size, '\0');
+  LOCKSTEP_RETURN_IF_ERROR(source.read(0, bytes.data(), bytes.size()));
+  return bytes;
 }
 
 }  // namespace lockstep::checkpoint::file

@@ -26,6 +26,9 @@ using ByteSink = std::function<absl::Status(const void* from, size_t count)>;
 // InvalidArgument: it is not a regular file.
 absl::StatusOr<ByteSource> OpenFile(const std::string& path);
 
+// Returns all bytes of the file. Errors are OpenFile()'s. DataLoss: it has more than `most_bytes`.
+absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t most_bytes);
+
 }  // namespace lockstep::checkpoint::file
 
 #endif  // LOCKSTEP_CHECKPOINT_FILE_BYTE_STREAM_H_

@@ -11,6 +11,7 @@
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/file/atomic_file.h"
+#include "lockstep/checkpoint/file/byte_stream.h"
 #include "lockstep/checkpoint/file/text.h"
 #include "lockstep/data/tokens/internal/character_map.h"
 #include "lockstep/data/tokens/internal/check_tokens.h"
@@ -22,10 +23,11 @@ namespace {
 
 using ::lockstep::checkpoint::file::AtomicFile;
 using ::lockstep::checkpoint::file::IsUtf8;
+using ::lockstep::checkpoint::file::ReadFile;
 using ::lockstep::data::internal::FilePieces;
 using ::lockstep::data::internal::SentencePieceModel;
 
-constexpr int64_t kMostModelBytes = int64_t{256} << 20;
+constexpr uint64_t kMostModelBytes = 256 << 20;
 constexpr int64_t kOtherTokens = 3 + 256;  // <unk>, <s>, </s>, and the bytes
 
 absl::Status NotUtf8(int64_t line, absl::string_view text) {
@@ -40,17 +42,6 @@ absl::Status CheckUtf8(absl::string_view text) {
     if (!IsUtf8(line)) return NotUtf8(number, line);
   }
   return absl::OkStatus();  // never: a line's end is in no sequence
-}
-
-absl::StatusOr<std::string> ReadModel(const std::string& path) {
-  LOCKSTEP_ASSIGN_OR_RETURN(FilePieces pieces, FilePieces::Open(path));
-  std::string bytes;
-  while (bytes.size() <= kMostModelBytes) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view piece, pieces.Next());
-    if (piece.empty()) return bytes;
-    absl::StrAppend(&bytes, piece);
-  }
-  return absl::DataLossError(absl::StrCat(path, ": expected a sentencepiece model, found more than 256 MiB"));
 }
 
 // The lines of text files, one by one.
@@ -155,15 +146,16 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::unique_ptr<SentencePieceMode
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
 absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::Load(const std::string& model_file) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string bytes, ReadModel(model_file));
+  const absl::StatusOr<std::string> bytes = ReadFile(model_file, kMostModelBytes);
+  if (!bytes.ok()) return Annotate(bytes.status(), model_file);
   const auto none = [&](absl::string_view reason) {
-    return absl::DataLossError(absl::StrCat(model_file, ": expected a sentencepiece model, found ", bytes.size(),
+    return absl::DataLossError(absl::StrCat(model_file, ": expected a sentencepiece model, found ", bytes->size(),
                                             " bytes that are none: ", Printable(reason)));
   };
-  if (bytes.empty()) return none("the file is empty");
-  if (const absl::Status sound = internal::CheckCharacterMaps(bytes); !sound.ok()) return none(sound.message());
+  if (bytes->empty()) return none("the file is empty");
+  if (const absl::Status sound = internal::CheckCharacterMaps(*bytes); !sound.ok()) return none(sound.message());
   auto model = std::make_unique<SentencePieceModel>();
-  const std::string error = model->Parse(bytes);
+  const std::string error = model->Parse(*bytes);
   if (!error.empty()) return none(error);
   if (model->end_of_text() < 0) {
     return absl::InvalidArgumentError(

@@ -369,11 +369,7 @@ absl::StatusOr<CausalLMConfig> ParseConfig(absl::string_view json) {
 
 absl::StatusOr<CausalLMConfig> ReadConfig(absl::string_view path) {
   const auto read = [&]() -> absl::StatusOr<CausalLMConfig> {
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto file, checkpoint::file::OpenFile(std::string(path)));
-    if (file.size > kLongestConfig)
-      return absl::DataLossError(absl::StrCat("has ", file.size, " bytes, expected at most ", kLongestConfig));
-    std::string text(file.size, '\0');
-    LOCKSTEP_RETURN_IF_ERROR(file.read(0, text.data(), text.size()));
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, checkpoint::file::ReadFile(std::string(path), kLongestConfig));
     return ParseConfig(text);
   };
   absl::StatusOr<CausalLMConfig> config = read();

@@ -1,5 +1,6 @@
 #include "lockstep/models/transformer/config.h"
 
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -154,6 +155,9 @@ TEST(CausalLMConfig, RefusesWhatAFamilyLacks) {
 TEST(CausalLMConfig, NamesTheFileThatIsWrong) {
   EXPECT_EQ(ReadConfig("/nowhere/config.json").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ReadConfig("/nowhere/config.json").status().message().substr(0, 22), "/nowhere/config.json: ");
+  const std::string large = ::testing::TempDir() + "/large.json";
+  std::ofstream(large).seekp(16 << 20).put('}');
+  EXPECT_EQ(ReadConfig(large).status().message(), large + ": has 16777217 bytes, expected at most 16777216");
 }
 
 // The published sizes.

@@ -35,6 +35,7 @@ using Names = std::set<std::string>;
 
 constexpr absl::string_view kWeights = "model.safetensors", kIndex = "model.safetensors.index.json",
                             kConfig = "config.json", kHead = "lm_head.weight";
+constexpr uint64_t kLongestIndex = 64 << 20;  // a line of 100 bytes for each of 671,088 tensors
 
 std::string PathOf(absl::string_view folder, absl::string_view name) { return absl::StrCat(folder, "/", name); }
 
@@ -54,25 +55,15 @@ Names NamesOf(const torch::nn::Module& net) {
   return names;
 }
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::string text;
-  const auto read = [&]() -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto file, checkpoint::file::OpenFile(path));
-    text.resize(file.size);
-    return file.read(0, text.data(), text.size());
-  };
-  LOCKSTEP_RETURN_IF_ERROR(Annotate(read(), path));
-  return text;
-}
-
 absl::Status WriteText(const std::string& path, absl::string_view text) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto file, checkpoint::file::AtomicFile::Create(path, /*sync=*/true));
   LOCKSTEP_RETURN_IF_ERROR(file->Append(text.data(), text.size()));
   return file->Commit();
 }
 
-// The files that the index names.
-absl::StatusOr<Names> ParseIndex(absl::string_view text) {
+// The files that the index at `path` names.
+absl::StatusOr<Names> ReadIndex(const std::string& path) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, checkpoint::file::ReadFile(path, kLongestIndex));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto json, checkpoint::pt2::ParseJson(text));
   JsonReader reader;
   Names files;
@@ -92,8 +83,7 @@ absl::StatusOr<Names> WeightFiles(absl::string_view folder) {
   if (access(PathOf(folder, kWeights).c_str(), F_OK) == 0) return Names{std::string(kWeights)};
   if (access(index.c_str(), F_OK) != 0)
     return absl::NotFoundError(absl::StrCat(folder, ": has neither ", kWeights, " nor ", kIndex));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, ReadText(index));
-  absl::StatusOr<Names> files = ParseIndex(text);
+  absl::StatusOr<Names> files = ReadIndex(index);
   if (!files.ok()) return Annotate(files.status(), index);
   return files;
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -169,6 +170,8 @@ TEST(Pretrained, NamesWhatIsWrongInAnIndex) {
             "DATA_LOSS: model.safetensors.index.json: wte.weight is in \"../../etc/x.safetensors\", expected a "
             ".safetensors file of this folder");
   EXPECT_EQ(error(R"({"weight_map": {"wte.weight": "a.safetensors"}})").substr(0, 25), "NOT_FOUND: a.safetensors:");
+  std::ofstream(folder.path() + "/model.safetensors.index.json").seekp(64 << 20).put('}');
+  EXPECT_EQ(Error(folder), "DATA_LOSS: model.safetensors.index.json: has 67108865 bytes, expected at most 67108864");
 }
 
 TEST(Pretrained, SavesOnlyTheConfigsModel) {
