@@ -1015,6 +1015,7 @@ set(lockstep_models_scripted_third_party absl torch zlib)
 set(lockstep_models_transformer_sources
   models/transformer/causal_lm.cc
   models/transformer/config.cc
+  models/transformer/config_json.cc
   models/transformer/generation.cc
   models/transformer/internal/decoder.cc
   models/transformer/internal/gpt2.cc

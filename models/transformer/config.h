@@ -87,14 +87,14 @@ absl::Status CheckConfig(const CausalLMConfig& config);
 // InvalidArgument: see CheckConfig(). Unimplemented: it asks for what this library lacks, such as another kind of RoPE.
 absl::StatusOr<CausalLMConfig> ParseConfig(absl::string_view json);
 
-// Reads a config.json. Errors begin with the path. Other errors are the system's.
+// Reads a config.json. Errors begin with the path. DataLoss: it has more than 16 MiB. Other errors are the system's.
 absl::StatusOr<CausalLMConfig> ReadConfig(absl::string_view path);
 
 // Returns the text of a config.json, from which transformers' AutoConfig and ParseConfig() read the same model.
+// Requires: CheckConfig() returns OK. The same holds for the functions below.
 std::string ConfigJson(const CausalLMConfig& config);
 
-// The number of parameters. A tied head counts once. Requires: CheckConfig() returns OK. The same holds for
-// FlopsPerToken().
+// The number of parameters. A tied head counts once.
 int64_t ParameterCount(const CausalLMConfig& config);
 
 // Operations per token of a training step, forward and backward, for sequences of `sequence` tokens: 6 N + 12 L H Q T of
