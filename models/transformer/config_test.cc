@@ -5,11 +5,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::models {
 namespace {
+
+using ::testing::StartsWith;
 
 CausalLMConfig Parsed(absl::string_view json) {
   auto config = ParseConfig(json);
@@ -128,6 +132,21 @@ TEST(CausalLMConfig, NamesTheFieldThatIsWrong) {
        "UNIMPLEMENTED: quantization_config is {\"bits\":4}, expected null: others are not supported"},
   };
   for (const auto& [json, message] : cases) EXPECT_EQ(ParseConfig(json).status().ToString(), message) << json;
+}
+
+TEST(CausalLMConfig, CallsFieldsByTheNamesOfTheFamilysFile) {
+  const auto check = [](const char* model_type, const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      for (const auto& [value, found] : {std::pair("-1", "-1"), {"[]", "array"}}) {
+        const absl::Status status =
+            ParseConfig(absl::StrCat("{\"model_type\": \"", model_type, "\", \"", name, "\": ", value, "}")).status();
+        EXPECT_THAT(std::string(status.message()), StartsWith(absl::StrCat(name, " is ", found, ", expected ")));
+      }
+    }
+  };
+  check("gpt2", {"n_embd", "n_layer", "n_head", "n_inner", "n_positions", "layer_norm_epsilon", "attn_pdrop"});
+  check("llama", {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+                  "max_position_embeddings", "rms_norm_eps", "attention_dropout"});
 }
 
 TEST(CausalLMConfig, RefusesWhatAFamilyLacks) {
