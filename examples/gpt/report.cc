@@ -15,12 +15,13 @@
 
 namespace lockstep::examples {
 
-Report::Report(comm::ProcessGroup& group, models::CausalLMImpl& net, int64_t step, int64_t steps, int64_t batch,
-               int64_t block)
+Report::Report(comm::ProcessGroup& group, models::CausalLMImpl& net, at::ScalarType dtype, int64_t step, int64_t steps,
+               int64_t batch, int64_t block)
     : group_(group),
       steps_(steps),
       step_tokens_(batch * block),
-      token_share_(models::FlopsPerToken(net.config(), block) / (models::MatrixFlops() * group.size())),
+      dtype_(dtype),
+      token_share_(models::FlopsPerToken(net.config(), block) / (models::MatrixFlops(dtype) * group.size())),
       printed_step_(step),
       printed_(absl::Now()) {
   Say(group,
@@ -33,8 +34,9 @@ absl::Status Report::AfterStep(int64_t step, const at::Tensor& losses) {
   LOCKSTEP_RETURN_IF_ERROR(group_.AllReduce(losses));
   const double seconds = absl::ToDoubleSeconds(absl::Now() - printed_);
   const double tokens = static_cast<double>((step - printed_step_) * step_tokens_) / seconds;
-  Say(group_, absl::StrFormat("step %5d   loss %7.4f   %7.0f tokens/s   %2.0f %% of the machine's float products", step,
-                              losses.mean().item<double>(), tokens, 100 * tokens * token_share_));
+  Say(group_, absl::StrFormat("step %5d   loss %7.4f   %7.0f tokens/s   %2.0f %% of the machine's %s products", step,
+                              losses.mean().item<double>(), tokens, 100 * tokens * token_share_,
+                              dtype_ == at::kFloat ? "float" : "bfloat16"));
   printed_step_ = step;
   printed_ = absl::Now();
   return absl::OkStatus();

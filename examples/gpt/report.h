@@ -21,13 +21,13 @@ namespace lockstep::examples {
 class Report {
  public:
   // `group` is borrowed. Prints what is trained, from `step` to `steps`. A step has `batch` blocks of `block` tokens, over
-  // all ranks.
-  Report(comm::ProcessGroup& group, models::CausalLMImpl& net, int64_t step, int64_t steps, int64_t batch,
-         int64_t block);
+  // all ranks. Matrices are multiplied in `dtype`.
+  Report(comm::ProcessGroup& group, models::CausalLMImpl& net, at::ScalarType dtype, int64_t step, int64_t steps,
+         int64_t batch, int64_t block);
 
   // After `step` steps, each tenth and the last: prints the loss, tokens per second, and the model's share of the
-  // products of matrices of float that the machine computes in that time. `losses`, double [virtual ranks], has this
-  // rank's of the last step, and otherwise zeros.
+  // products of matrices that the machine computes in that time, in the same dtype. `losses`, double [virtual ranks], has
+  // this rank's of the last step, and otherwise zeros.
   absl::Status AfterStep(int64_t step, const at::Tensor& losses);
 
   // Prints the mean loss of at most 64 blocks, from number `first` on: the same on any number of ranks. `forward` calls
@@ -39,6 +39,7 @@ class Report {
  private:
   comm::ProcessGroup& group_;
   const int64_t steps_, step_tokens_;
+  const at::ScalarType dtype_;
   const double token_share_;  // operations of a token, divided by the ones of the machine in a second
   int64_t printed_step_;
   absl::Time printed_;

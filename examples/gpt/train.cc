@@ -128,7 +128,8 @@ absl::Status TrainWith(elastic::World& world, RunState& run, comm::ProcessGroup&
   };
   // The ranks before may have ended between a step and its checkpoint.
   if (is_saved()) LOCKSTEP_RETURN_IF_ERROR(Save(world, run, manager.get()));
-  Report report(group, *run.net, run.step, FLAGS_steps, FLAGS_batch_size, FLAGS_block);
+  const at::ScalarType dtype = FLAGS_bf16 ? at::kBFloat16 : at::kFloat;
+  Report report(group, *run.net, dtype, run.step, FLAGS_steps, FLAGS_batch_size, FLAGS_block);
   while (run.step < FLAGS_steps) {
     const at::Tensor losses = at::zeros({FLAGS_virtual_ranks}, at::kDouble);
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { Backward(run, net, *batches, losses); }));

@@ -83,7 +83,15 @@ TEST_F(Gpt, WritesTheSameModelOnAnyNumberOfRanksShardedOrNot) {
     EXPECT_EQ(Train(NewFolder(), {model_, "--shard", ranks}), quiet_);
   }
   EXPECT_EQ(Train(NewFolder(), {model_, "--shard", "--recompute", "--nproc_per_node=2"}), quiet_);
-  EXPECT_NE(Train(NewFolder(), {model_, "--bf16", "--nproc_per_node=1"}), quiet_);
+}
+
+TEST_F(Gpt, ComputesInBfloat16AndComparesWithSuchProducts) {
+  const std::string out = NewFolder();
+  int code = -1;
+  const std::string output = RunProgram(Command(out, {model_, "--bf16", "--nproc_per_node=1"}), &code);
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_THAT(output, HasSubstr(" % of the machine's bfloat16 products"));
+  EXPECT_NE(ReadFile(out + "model.safetensors"), quiet_);
 }
 
 // They share no memory, so a layer is gathered when it is used.

@@ -12,5 +12,12 @@ TEST(MatrixFlops, IsMeasuredOnce) {
   EXPECT_EQ(MatrixFlops(), MatrixFlops());
 }
 
+TEST(MatrixFlops, IsTheDtypes) {
+  const double half = MatrixFlops(at::kBFloat16);
+  EXPECT_GT(half, 1e7);  // some processors have no instructions for it
+  EXPECT_LT(half, 1e15);
+  EXPECT_NE(half, MatrixFlops(at::kFloat));
+}
+
 }  // namespace
 }  // namespace lockstep::models
