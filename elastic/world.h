@@ -200,9 +200,9 @@ class World {
   absl::Status Commit(const std::function<void()>& apply);
 
   // Gives rank `to` the state of all parameters of the sharded optimizers until its next Commit(), to save it with
-  // checkpoint::OptimizerStateDict(), and the parameters of sharded models until their next forward. A collective, in
-  // `train`, between two steps. InvalidArgument: `to` is not a rank.
-  absl::Status GatherShards(int to = 0);
+  // checkpoint::OptimizerStateDict(), and the parameters of sharded models until their next forward. `with_states` =
+  // false: only these parameters. A collective, in `train`, between two steps. InvalidArgument: `to` is not a rank.
+  absl::Status GatherShards(int to = 0, bool with_states = true);
 
   // Returns whether Run() has returned since there were too few ranks. Every rank that is there has the newest state
   // then, and generation().rank 0 has the newest state of all parameters of sharded optimizers. It should save the

@@ -121,14 +121,14 @@ absl::Status World::MeetBeforeStep(const absl::Status& status, const std::functi
   return absl::AbortedError("World: the ranks regroup, since one of them has left");
 }
 
-absl::Status World::GatherShards(int to) {
+absl::Status World::GatherShards(int to, bool with_states) {
   if (!IsInTraining()) return absl::FailedPreconditionError("World::GatherShards: called outside of Run()");
   if (to < 0 || to >= group().size()) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", group().rank(), ": World::GatherShards: to is ", to,
                                                    ", expected a rank below ", group().size()));
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckShards());
-  return shards_->empty() ? absl::OkStatus() : shards_->Gather(group(), to);
+  return shards_->empty() ? absl::OkStatus() : shards_->Gather(group(), to, with_states);
 }
 
 }  // namespace lockstep::elastic

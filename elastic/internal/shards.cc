@@ -207,7 +207,7 @@ absl::Status Shards::Divide(comm::ProcessGroup& group, const std::vector<int>& n
   }
   std::vector<Move> all;
   for (const auto& [ranks, of_move] : moves) all.push_back({ranks.first, ranks.second, of_move});
-  LOCKSTEP_RETURN_IF_ERROR(Transfer(group, all));
+  LOCKSTEP_RETURN_IF_ERROR(Transfer(group, all, /*with_states=*/true));
   // Nobody drops a state that another rank still needs.
   LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
   for (size_t p = 0; p < parameters.size(); ++p) {
@@ -225,22 +225,24 @@ absl::Status Shards::Divide(comm::ProcessGroup& group, const std::vector<int>& n
   return absl::OkStatus();
 }
 
-absl::Status Shards::Gather(comm::ProcessGroup& group, int to) const {
+absl::Status Shards::Gather(comm::ProcessGroup& group, int to, bool with_states) const {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto have, WhoHasStates(group));
+  const std::vector<Parameter> parameters = Parameters();
   std::map<std::vector<int>, std::vector<size_t>> moves;
   for (size_t p = 0; p < have.size(); ++p) {
-    if (!absl::c_linear_search(have[p], to)) moves[have[p]].push_back(p);
+    const bool is_sent = with_states || parameters[p].piece;
+    if (is_sent && !absl::c_linear_search(have[p], to)) moves[have[p]].push_back(p);
   }
   std::vector<Move> all;
-  for (const auto& [sources, parameters] : moves) all.push_back({sources, {to}, parameters});
-  LOCKSTEP_RETURN_IF_ERROR(Transfer(group, all));
+  for (const auto& [sources, of_move] : moves) all.push_back({sources, {to}, of_move});
+  LOCKSTEP_RETURN_IF_ERROR(Transfer(group, all, with_states));
   return TorchStatus("World::GatherShards", [&] {
     for (const Model& each : models_) each.model->Assemble(/*has_all=*/group.rank() == to);
   });
 }
 
 // Each move is a healing of a few values: the states of its parameters.
-absl::Status Shards::Transfer(comm::ProcessGroup& group, const std::vector<Move>& moves) const {
+absl::Status Shards::Transfer(comm::ProcessGroup& group, const std::vector<Move>& moves, bool with_states) const {
   const std::vector<Parameter> parameters = Parameters();
   std::vector<Value> states, received;
   for (const Thing& thing : things_) {
@@ -256,12 +258,13 @@ absl::Status Shards::Transfer(comm::ProcessGroup& group, const std::vector<Move>
       KeptThing state;
       state.save = [&]() -> absl::StatusOr<Value> {
         const Value* found = states[parameter.thing].Find(parameter.number);
-        const Value of_optimizer = found ? *found : Value::Dict();  // before the first step
+        const Value of_optimizer = found && with_states ? *found : Value::Dict();  // none before the first step
         if (!parameter.piece) return of_optimizer;
         return Value::Dict({{"value", parameter.tensor.detach()}, {"state", of_optimizer}});
       };
       state.load = [&](const Value& value) {
-        received[parameter.thing].Set(parameter.number, parameter.piece ? *value.Find("state") : value);
+        if (with_states)
+          received[parameter.thing].Set(parameter.number, parameter.piece ? *value.Find("state") : value);
         if (parameter.piece) at::Tensor(parameter.tensor).set_data(value.Find("value")->tensor());
         return absl::OkStatus();
       };

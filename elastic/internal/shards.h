@@ -61,8 +61,9 @@ class Shards {
   // Returns lost(), and the group's errors.
   absl::Status SpreadParameters(comm::ProcessGroup& group, bool has_all, bool has_none);
 
-  // Gives rank `to` all states, until DropOthers(), and the parameters of the models' modules. Not if lost().
-  absl::Status Gather(comm::ProcessGroup& group, int to) const;
+  // Gives rank `to` the parameters of the models' modules and, `with_states`, all states, until DropOthers(). Not if
+  // lost().
+  absl::Status Gather(comm::ProcessGroup& group, int to, bool with_states) const;
   void DropOthers() const;
 
  private:
@@ -95,7 +96,7 @@ class Shards {
   absl::Status CheckNoneLost(const std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& have) const;
   absl::StatusOr<std::vector<std::vector<int>>> WhoHas(comm::ProcessGroup& group, const std::vector<bool>& mine) const;
   absl::StatusOr<std::vector<std::vector<int>>> WhoHasStates(comm::ProcessGroup& group) const;
-  absl::Status Transfer(comm::ProcessGroup& group, const std::vector<Move>& moves) const;
+  absl::Status Transfer(comm::ProcessGroup& group, const std::vector<Move>& moves, bool with_states) const;
 
   std::vector<Thing> things_;
   std::vector<Model> models_;

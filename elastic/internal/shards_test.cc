@@ -82,7 +82,7 @@ TEST(Shards, GivesARankThatHasNoneTheStatesOfTheOthers) {
         training.shards.DropOthers();
         LOCKSTEP_RETURN_IF_ERROR(training.shards.Divide(group, std::vector<int>(group.size())));
       }
-      LOCKSTEP_RETURN_IF_ERROR(training.shards.Gather(group, 1));
+      LOCKSTEP_RETURN_IF_ERROR(training.shards.Gather(group, 1, /*with_states=*/true));
       EXPECT_EQ(training.State() == whole, group.rank() == 1 || group.size() == 2);
       return absl::OkStatus();
     });
@@ -147,10 +147,8 @@ struct ModelTraining {
     shards.HaveAll();
   }
 
-  std::string State() const {
-    return *checkpoint::Serialize(*checkpoint::OptimizerStateDict(*optimizer)) +
-           *checkpoint::Serialize(model->Save(/*has_all=*/true));
-  }
+  std::string States() const { return *checkpoint::Serialize(*checkpoint::OptimizerStateDict(*optimizer)); }
+  std::string Parameters() const { return *checkpoint::Serialize(model->Save(/*has_all=*/true)); }
 
   torch::nn::Linear net{100, 150};
   std::unique_ptr<KeptModel> model;
@@ -164,7 +162,7 @@ TEST(Shards, MovesThePiecesOfAModelWithTheirStates) {
     ExpectOk(ranks, [](ProcessGroup& group) -> absl::Status {
       ModelTraining training;
       LOCKSTEP_RETURN_IF_ERROR(training.shards.CheckModels());
-      const std::string whole = training.State();
+      const std::string states = training.States(), parameters = training.Parameters();
       LOCKSTEP_RETURN_IF_ERROR(training.shards.Divide(group, std::vector<int>(group.size())));
       for (const fsdp::internal::KeptShard& piece : training.model->shards()->shards) {
         const bool keeps = group.rank() == piece.owner || group.rank() == piece.second;
@@ -179,9 +177,16 @@ TEST(Shards, MovesThePiecesOfAModelWithTheirStates) {
         training.shards.DropOthers();
         LOCKSTEP_RETURN_IF_ERROR(training.shards.Divide(group, std::vector<int>(group.size())));
       }
-      LOCKSTEP_RETURN_IF_ERROR(training.shards.Gather(group, 0));
+      const std::string own = training.States();
+      LOCKSTEP_RETURN_IF_ERROR(training.shards.Gather(group, 0, /*with_states=*/false));
+      EXPECT_TRUE(training.States() == own);
+      EXPECT_TRUE(training.Parameters() == parameters || group.rank() != 0);
+      training.shards.DropOthers();
+      for (at::Tensor& parameter : training.net->parameters()) parameter.detach().zero_();
+      LOCKSTEP_RETURN_IF_ERROR(training.shards.Gather(group, 0, /*with_states=*/true));
       if (group.rank() != 0) return absl::OkStatus();
-      EXPECT_TRUE(training.State() == whole);
+      EXPECT_TRUE(training.States() == states);
+      EXPECT_TRUE(training.Parameters() == parameters);
       return absl::OkStatus();
     });
   }

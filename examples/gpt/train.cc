@@ -141,7 +141,8 @@ absl::Status TrainWith(elastic::World& world, RunState& run, comm::ProcessGroup&
     LOCKSTEP_RETURN_IF_ERROR(report.Evaluate(run.step, *run.net, forward, *run.blocks, run.train_blocks()));
     LOCKSTEP_RETURN_IF_ERROR(Save(world, run, manager.get()));
   }
-  LOCKSTEP_RETURN_IF_ERROR(world.GatherShards());
+  // With a manager, Save() has gathered them.
+  if (!manager) LOCKSTEP_RETURN_IF_ERROR(world.GatherShards(0, /*with_states=*/false));
   if (group.rank() != 0) return absl::OkStatus();  // World waits for rank 0. If it dies, this function runs again.
   if (manager) LOCKSTEP_RETURN_IF_ERROR(models::SavePretrained(FLAGS_checkpoint_dir, *run.net, run.net->config()));
   const models::SamplingOptions options = {.temperature = 0.8, .seed = static_cast<uint64_t>(FLAGS_seed)};

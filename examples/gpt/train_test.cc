@@ -106,6 +106,15 @@ TEST_F(Gpt, WritesTheSameModelOnTwoHosts) {
   }
 }
 
+// Without a folder nothing has gathered the parameters before.
+TEST_F(Gpt, WritesTheSameTextOnTwoHostsWithoutAFolder) {
+  int code = -1;
+  const std::string text = RunProgram({getenv("GENERATE"), "--model=" + folder_, "--tokens=100"}, &code);
+  const std::string output = testing::RunOnTwoHosts(2, Command("", {model_, "--shard"}), &code);
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_THAT(output, HasSubstr(text));
+}
+
 TEST_F(Gpt, GoesOnWithTheSameBitsWhenARankDies) {
   for (const char* shard : {"--shard=false", "--shard"}) {
     const std::string out = NewFolder();
