@@ -686,7 +686,7 @@ set(lockstep_checkpoint_manager_headers
   checkpoint/manager/preemption_notice.h
   checkpoint/manager/step_directory.h
 )
-set(lockstep_checkpoint_manager_components base base_logging comm checkpoint)
+set(lockstep_checkpoint_manager_components base comm checkpoint)
 set(lockstep_checkpoint_manager_third_party absl)
 
 # lockstep::checkpoint_sharded

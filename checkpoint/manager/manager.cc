@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -11,7 +12,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/file/path.h"
@@ -78,6 +78,12 @@ std::vector<int64_t> ParseSteps(absl::string_view text) {
 bool IsDamage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
          absl::IsUnimplemented(status) || absl::IsUnknown(status);
+}
+
+// The line about `damaged` files, the newest ones. `newest` is the error of the last.
+std::string PassedOver(int damaged, const absl::Status& newest, int64_t used) {
+  const std::string which = damaged == 1 ? "checkpoint is" : absl::StrCat(damaged, " checkpoints are");
+  return absl::StrCat("the newest ", which, " damaged, so step ", used, " is used: ", newest.message());
 }
 
 absl::Status CheckSameStep(const std::vector<std::string>& requests) {
@@ -154,7 +160,7 @@ absl::StatusOr<std::string> Manager::PrepareDirectory() const {
   if (options_.best_metric.empty()) return std::string();
   const absl::StatusOr<CheckpointInfo> best = directory_.Read(directory_.BestPath(), /*verify=*/false);
   if (!best.ok() && !absl::IsNotFound(best.status())) {
-    LOG(WARNING) << "The next checkpoint will be the best: " << best.status().message();
+    Warn(absl::StrCat("the next checkpoint will be the best: ", best.status().message()));
   }
   if (!best.ok()) return std::string();
   const auto metric = best->metrics.find(options_.best_metric);
@@ -224,6 +230,11 @@ absl::Status Manager::Write(int64_t step, Value value, const std::vector<std::st
   return Annotate(Publish(info), info.path);
 }
 
+void Manager::Warn(const std::string& line) const {
+  if (options_.on_warning) return options_.on_warning(line);
+  std::cerr << absl::StrCat("warning: ", line, "\n");
+}
+
 bool Manager::IsBest(const CheckpointInfo& info) const {
   const auto metric = info.metrics.find(options_.best_metric);
   if (options_.best_metric.empty() || metric == info.metrics.end() || std::isnan(metric->second)) return false;
@@ -239,7 +250,7 @@ absl::Status Manager::Publish(const CheckpointInfo& info) {
     best_ = info.metrics.at(options_.best_metric);
   }
   const absl::Status removed = directory_.RemoveOld(info.step, {options_.keep_last, options_.keep_every});
-  if (!removed.ok()) LOG(WARNING) << removed.message();
+  if (!removed.ok()) Warn(std::string(removed.message()));
   return absl::OkStatus();
 }
 
@@ -296,17 +307,20 @@ absl::StatusOr<CheckpointInfo> Manager::Agreed(const std::vector<absl::StatusOr<
 absl::StatusOr<std::optional<CheckpointInfo>> Manager::Latest() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
   absl::Status newest;
+  int damaged = 0;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const std::string path = directory_.PathOf(*step);
     LOCKSTEP_ASSIGN_OR_RETURN(const auto read, comm::GatherOutcomes(group_, "Manager::Latest", ReadHere(path)));
     const absl::StatusOr<CheckpointInfo> info = Agreed(read, path);
+    if (info.ok() && damaged > 0 && rank() == 0) Warn(PassedOver(damaged, newest, info->step));
     if (info.ok()) return info;
     if (!IsDamage(info.status())) return info.status();
-    if (rank() == 0) LOG(WARNING) << "A checkpoint is passed over: " << info.status().message();
     newest.Update(info.status());
+    ++damaged;
   }
   if (newest.ok()) return std::nullopt;
-  return absl::DataLossError(absl::StrCat("none of ", steps.size(), " checkpoints is intact; ", newest.message()));
+  return absl::DataLossError(
+      absl::StrCat("none of ", damaged, " checkpoints is intact: remove them to begin anew; ", newest.message()));
 }
 
 absl::StatusOr<std::optional<CheckpointInfo>> Manager::Best() {

@@ -4,6 +4,7 @@
 #define LOCKSTEP_CHECKPOINT_MANAGER_MANAGER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,7 +28,7 @@ enum class Writers {
   kEachNode   // the lowest rank of each host, to a directory on that host
 };
 
-// Must be the same on every rank.
+// Must be the same on every rank, except on_warning.
 struct ManagerOptions {
   // The checkpoints to keep: the keep_last highest steps (0: all), the steps divisible by keep_every (0: none), and the
   // best one.
@@ -44,6 +45,9 @@ struct ManagerOptions {
   bool asynchronous = false;
   // Without `sync`, old files may be removed before the new one is on the disk.
   SaveOptions save = {};
+  // Gets a line for the user on one rank, for example about a damaged file that is passed over. If `asynchronous` is set,
+  // another thread may call it. Null: the line is written to standard error.
+  std::function<void(const std::string& line)> on_warning = nullptr;
 };
 
 struct SaveArguments {
@@ -122,8 +126,9 @@ class Manager {
   // The steps with a file, ascending. With Writers::kEachNode: with a file on every host.
   absl::StatusOr<std::vector<int64_t>> Steps();
 
-  // The highest step with an intact file, after a save under way is done. nullopt if no file exists. A damaged file
-  // is logged and the previous step is used. DataLoss: all files are damaged. Reads the file.
+  // The highest step with an intact file, after a save under way is done. nullopt if no file exists. If a file is damaged,
+  // the previous step is used, and rank 0 warns with the file, the reason and the step. Without a group each process
+  // does. DataLoss: all files are damaged. Reads the file.
   absl::StatusOr<std::optional<CheckpointInfo>> Latest();
 
   // The best checkpoint, or nullopt if there is none. DataLoss: its file is damaged.
@@ -149,6 +154,7 @@ class Manager {
   absl::StatusOr<std::string> Request(int64_t step, const Value& value, const SaveArguments& arguments) const;
   absl::Status Write(int64_t step, Value value, const std::vector<std::string>& requests);
   absl::Status Publish(const CheckpointInfo& info);
+  void Warn(const std::string& line) const;
   bool IsBest(const CheckpointInfo& info) const;
   absl::StatusOr<std::string> ReadHere(const std::string& path) const;
   absl::StatusOr<CheckpointInfo> Agreed(const std::vector<absl::StatusOr<std::string>>& read,

@@ -30,15 +30,18 @@ namespace {
 using comm::ProcessGroup;
 using comm::testing::RunRanks;
 using comm::testing::RunRanksOk;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
 Value Weights(double fill) { return Value::Dict({{"w", at::full({1000}, fill)}}); }
 
-std::unique_ptr<Manager> Make(const std::string& directory, ProcessGroup* group, bool asynchronous = false) {
+std::unique_ptr<Manager> Make(const std::string& directory, ProcessGroup* group, bool asynchronous = false,
+                              std::vector<std::string>* warnings = nullptr) {
   ManagerOptions options;
   options.asynchronous = asynchronous;
+  if (warnings) options.on_warning = [warnings](const std::string& line) { warnings->push_back(line); };
   auto manager = Manager::Create(directory, group, options);
   EXPECT_TRUE(manager.ok()) << manager.status();
   return *std::move(manager);
@@ -199,7 +202,8 @@ TEST_P(ManagerFailuresTest, ADamagedLatestIsPassedOverByAllRanks) {
     SCOPED_TRACE(harm.first);
     EXPECT_EQ(RunRanksOk(2,
                          [&](ProcessGroup& group) {
-                           const auto manager = Make(folder_.path(), &group, GetParam());
+                           std::vector<std::string> warnings;
+                           const auto manager = Make(folder_.path(), &group, GetParam(), &warnings);
                            for (const int step : {1, 2})
                              EXPECT_EQ(SaveNow(*manager, step, Weights(step)), absl::OkStatus());
                            if (group.rank() == 0) {
@@ -210,6 +214,9 @@ TEST_P(ManagerFailuresTest, ADamagedLatestIsPassedOverByAllRanks) {
                            ASSERT_TRUE(restored.ok()) << restored.status();
                            EXPECT_EQ((*restored)->info.step, 1);
                            EXPECT_TRUE(Identical((*restored)->value, Weights(1)));
+                           EXPECT_EQ(warnings.size(), group.rank() == 0 ? 1 : 0);
+                           EXPECT_THAT(warnings, Each(MatchesRegex("the newest checkpoint is damaged, so step 1 is "
+                                                                   "used: rank 0 \\(.*\\): .*_00000002.pt: .*")));
                          }),
               absl::OkStatus());
   }
@@ -219,8 +226,13 @@ TEST_P(ManagerFailuresTest, AFileUnderAnotherStepsNameIsPassedOver) {
   const auto manager = Make(folder_.path(), nullptr, GetParam());
   ASSERT_EQ(SaveNow(*manager, 1, Weights(1)), absl::OkStatus());
   folder_.Write("step_00000009.pt", folder_.Read("step_00000001.pt"));
-  ASSERT_EQ(Save(folder_.path() + "/step_00000010.pt", Weights(5)), absl::OkStatus());
+  for (const char* name : {"/step_00000010.pt", "/step_00000011.pt"})
+    ASSERT_EQ(Save(folder_.path() + name, Weights(5)), absl::OkStatus());
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ((*manager->Latest())->step, 1);
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      MatchesRegex("warning: the newest 2 checkpoints are damaged, so step 1 is used: /.*_00000011.pt: [^\n]*\n"));
 }
 
 TEST_P(ManagerFailuresTest, WithNothingWholeThereIsAnErrorRatherThanAFreshStart) {
@@ -232,7 +244,8 @@ TEST_P(ManagerFailuresTest, WithNothingWholeThereIsAnErrorRatherThanAFreshStart)
     return manager->Latest().status();
   }));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(Message(status), MatchesRegex("none of 1 checkpoints is intact; rank 0 .*/step_00000001.pt: .*"));
+  EXPECT_THAT(Message(status), MatchesRegex("none of 1 checkpoints is intact: remove them to begin anew; rank 0 .*"
+                                            "/step_00000001.pt: .*"));
 }
 
 TEST_P(ManagerFailuresTest, ARankThatCannotLoadIsNamedOnAllRanks) {

@@ -140,8 +140,17 @@ absl::StatusOr<Value> RunState::Checkpoint() const {
   return saved;
 }
 
-absl::Status RunState::Resume(const checkpoint::Restored& newest) {
-  const Value& saved = newest.value;
+absl::Status RunState::Resume(const std::string& folder) {
+  const auto warn = [this](const std::string& line) { warning = line; };
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto manager,
+                            checkpoint::Manager::Create(folder, /*group=*/nullptr, {.on_warning = warn}));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto newest, manager->LoadLatest());
+  if (!newest) return absl::OkStatus();
+  step = newest->info.step;
+  return Annotate(Load(newest->value), newest->info.path);
+}
+
+absl::Status RunState::Load(const Value& saved) {
   for (const auto& [flag, value] : SavedFlags()) LOCKSTEP_RETURN_IF_ERROR(CheckSavedFlag(saved, flag, value));
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t tokens, checkpoint::GetInt(saved, "data_tokens"));
   if (tokens != blocks->tokens())
@@ -156,7 +165,6 @@ absl::Status RunState::Resume(const checkpoint::Restored& newest) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Value state, checkpoint::GetDict(saved, name));
     LOCKSTEP_RETURN_IF_ERROR(Annotate(checkpoint::LoadOptimizerStateDict(*optimizer, state), name));
   }
-  step = newest.info.step;
   return absl::OkStatus();
 }
 

@@ -45,7 +45,8 @@ class RunState {
 
   // A checkpoint, on the rank that writes it.
   absl::StatusOr<checkpoint::Value> Checkpoint() const;
-  absl::Status Resume(const checkpoint::Restored& newest);
+  // Loads the newest intact checkpoint in `folder`, if there is any. Errors name its file.
+  absl::Status Resume(const std::string& folder);
 
   // The last twentieth of the blocks is not trained on.
   int64_t train_blocks() const { return blocks->size() - std::max<int64_t>(1, blocks->size() / 20); }
@@ -55,8 +56,10 @@ class RunState {
   models::CausalLM net{nullptr};
   std::optional<elastic::ShardedModel<models::CausalLM>> sharded;  // of net, with RunOptions::shard
   int64_t step = 0;                                                // steps that are done
+  std::string warning;                                             // of Resume(), for the user
 
  private:
+  absl::Status Load(const checkpoint::Value& saved);
   absl::Status KeepModel(elastic::World& world);
   template <typename Optimizer>
   absl::Status Keep(elastic::World& world, const std::string& name, std::unique_ptr<Optimizer> optimizer);

@@ -159,14 +159,13 @@ absl::Status Train() {
                           FLAGS_virtual_ranks, FLAGS_batch_size, FLAGS_block, FLAGS_seed, FLAGS_shard}));
   run.net->set_recompute(FLAGS_recompute);
   if (!FLAGS_checkpoint_dir.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto manager, checkpoint::Manager::Create(FLAGS_checkpoint_dir, /*group=*/nullptr));
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto newest, manager->LoadLatest());
-    if (newest) LOCKSTEP_RETURN_IF_ERROR(Annotate(run.Resume(*newest), newest->info.path));
+    LOCKSTEP_RETURN_IF_ERROR(run.Resume(FLAGS_checkpoint_dir));
     if (run.step > FLAGS_steps)
       return FlagError("steps", FLAGS_steps, absl::StrCat("at least ", run.step, ", the checkpoint's step"));
     LOCKSTEP_RETURN_IF_ERROR(world->BeginAt(run.step));
   }
   return world->Run([&](comm::ProcessGroup* group) -> absl::Status {
+    if (world->commits() == 0 && !run.warning.empty()) Say(*group, run.warning);
     if (FLAGS_shard) {
       LOCKSTEP_ASSIGN_OR_RETURN(auto sharded, run.sharded->Wrap(group));
       return TrainWith(*world, run, *group, std::move(sharded));

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -20,8 +21,10 @@ using launch::testing::NewFolder;
 using launch::testing::ReadFile;
 using testing::ExpectError;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Program;
 using testing::RunProgram;
+using ::testing::StartsWith;
 
 // A Llama with grouped-query attention.
 constexpr char kConfig[] =
@@ -136,6 +139,20 @@ TEST_F(Gpt, ResumesOnAnotherNumberOfRanks) {
     program.Wait();
     EXPECT_EQ(Train(out, {model_, shard, "--nproc_per_node=3"}), quiet_);
   }
+}
+
+TEST_F(Gpt, SaysOnceThatTheNewestCheckpointIsDamaged) {
+  const std::string out = NewFolder();
+  std::filesystem::copy(folder_, out);
+  std::filesystem::resize_file(out + "step_00000048.pt", 1000);
+  int code = -1;
+  const std::string output = RunProgram(Command(out, {model_, "--nproc_per_node=2"}), &code);
+  EXPECT_EQ(code, 0) << output;
+  const std::string begin = "the newest checkpoint is damaged, so step 40 is used: " + out;
+  EXPECT_THAT(output, StartsWith(begin));
+  EXPECT_THAT(output, HasSubstr("/step_00000048.pt: zip archive: "));
+  EXPECT_THAT(output.substr(begin.size()), Not(HasSubstr("the newest checkpoint")));
+  EXPECT_EQ(ReadFile(out + "model.safetensors"), quiet_);
 }
 
 TEST_F(Gpt, GeneratesTheSameTextFromTheModelAndFromTheCheckpoint) {
