@@ -14,16 +14,15 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/state_dict.h"
+#include "lockstep/data/example.h"
 #include "lockstep/data/fashion_mnist.h"
-#include "lockstep/data/torch_dataset.h"
+#include "lockstep/data/step_loader.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/elastic/wrap.h"
 #include "lockstep/examples/fashion_mnist/net.h"
 #include "lockstep/examples/ranks/frame.h"
 #include "lockstep/launch/spawn.h"
-#include "lockstep/sampler/torch_sampler.h"
-#include "lockstep/sampler/virtual_rank_sampler.h"
 
 DEFINE_int32(nproc_per_node, 4, "Ranks to start. If a launcher has started this program, the launcher decides.");
 DEFINE_int64(epochs, 2, "The number of passes over the training images.");
@@ -38,9 +37,9 @@ constexpr int kVirtualRanks = 8, kBatchSize = 1024;  // a batch is one step's im
 
 absl::Status Train() {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world, elastic::World::Join());
-  LOCKSTEP_ASSIGN_OR_RETURN(auto train, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTrain));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto train,
+                            data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTrain));
   LOCKSTEP_ASSIGN_OR_RETURN(auto test, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTest));
-  const int64_t epoch_steps = (train.size() - 1) / kBatchSize + 1, all_steps = FLAGS_epochs * epoch_steps;
   torch::set_num_threads(1);  // their number affects rounding
   torch::manual_seed(0);
   Net net;
@@ -55,32 +54,26 @@ absl::Status Train() {
     const absl::Time start = absl::Now();
     const int rank = group->rank(), ranks = group->size();
     const bool dies = FLAGS_kill_every > 0 && ranks > 1 && rank == world->generation().number % ranks;
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const auto batches,
+        data::StepLoader::Create(&train, rank, ranks, {.batch_size = kBatchSize, .virtual_ranks = kVirtualRanks}));
+    const int64_t all_steps = FLAGS_epochs * batches->epoch_steps();
     Say(*group, absl::StrFormat("%d ranks, from step %d of %d", ranks, step, all_steps));
     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, elastic::Wrap(net, group, {.virtual_ranks = kVirtualRanks}));
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        auto sampler, sampler::VirtualRankSampler::Create(train.size(), rank, ranks, {.num_replicas = kVirtualRanks}));
     while (step < all_steps) {
-      sampler.set_epoch(step / epoch_steps);
-      sampler::SamplerState place = sampler.State(0);
-      place.consumed = step % epoch_steps * kBatchSize;
-      LOCKSTEP_RETURN_IF_ERROR(sampler.Restore(place));
-      const auto loader = torch::data::make_data_loader(data::TorchBatchDataset(train), sampler::TorchSampler(sampler),
-                                                        kBatchSize / kVirtualRanks);
-      for (auto batch = loader->begin(); batch != loader->end();) {
-        LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
-          optimizer.param_groups()[0].options().set_lr(kLearningRate * ScheduledShare(step, all_steps));
-          optimizer.zero_grad();
-          for ([[maybe_unused]] const int virtual_rank : ddp.VirtualRanks(step)) {
-            torch::nn::functional::cross_entropy(ddp(Normalized(batch->data)), batch->target).backward();
-            ++batch;
-          }
-        }));
-        LOCKSTEP_RETURN_IF_ERROR(world->Commit([&] {
-          optimizer.step();
-          ++step;
-        }));
-        if (dies && absl::Now() - start > absl::Seconds(FLAGS_kill_every)) raise(SIGKILL);
-      }
+      LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
+        optimizer.param_groups()[0].options().set_lr(kLearningRate * ScheduledShare(step, all_steps));
+        optimizer.zero_grad();
+        for ([[maybe_unused]] const int virtual_rank : ddp.VirtualRanks(step)) {
+          const data::Example batch = batches->Next(step);
+          torch::nn::functional::cross_entropy(ddp(Normalized(batch.data)), batch.target).backward();
+        }
+      }));
+      LOCKSTEP_RETURN_IF_ERROR(world->Commit([&] {
+        optimizer.step();
+        ++step;
+      }));
+      if (dies && absl::Now() - start > absl::Seconds(FLAGS_kill_every)) raise(SIGKILL);
     }
     if (rank != 0) return absl::OkStatus();  // World waits for rank 0. If it dies, this function runs again.
     const torch::NoGradGuard no_grad;
