@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -21,6 +22,8 @@ namespace lockstep::data {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr auto kLongestUnused = std::chrono::hours(30 * 24);
 
 // Files by their names, and by what changes when a file does.
 struct Fingerprint {
@@ -58,7 +61,7 @@ absl::Status EncodeBible(const Tokenizer& tokenizer, const std::string& file) {
   return writer->Commit();
 }
 
-// Returns the file of the texts' tokens, which it writes unless it is there.
+// Returns the file of the texts' tokens, which it writes unless it is there. The time of a file is its last use.
 absl::StatusOr<std::string> Encoded(const std::vector<std::string>& texts, const std::string& tokenizer_name,
                                     const Tokenizer& tokenizer) {
   Fingerprint found;
@@ -67,15 +70,20 @@ absl::StatusOr<std::string> Encoded(const std::vector<std::string>& texts, const
   const fs::path folder = CacheFolder();
   const std::string key = absl::StrCat(Hash(absl::StrCat(tokenizer_name, found.names)), "-");
   const std::string file = folder / absl::StrCat(key, Hash(found.stamps), ".bin");
-  if (fs::exists(file)) return file;
+  const fs::file_time_type now = fs::file_time_type::clock::now();
   std::error_code error;
+  if (fs::exists(file)) {
+    fs::last_write_time(file, now, error);
+    return file;
+  }
   fs::create_directories(folder, error);
   if (error) return absl::UnavailableError(absl::StrCat(folder.string(), ": ", error.message()));
   LOCKSTEP_RETURN_IF_ERROR(texts.empty() ? EncodeBible(tokenizer, file)
                                          : EncodeTextFiles(tokenizer, texts, file).status());
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const fs::path& other = entry.path();
-    if (absl::StartsWith(other.filename().string(), key) && other != file) fs::remove(other, error);
+    const bool is_older = absl::StartsWith(other.filename().string(), key) && other != file;
+    if (is_older || fs::last_write_time(other, error) < now - kLongestUnused) fs::remove(other, error);
   }
   return file;
 }

@@ -22,8 +22,9 @@ namespace lockstep::data {
 //
 // Texts are encoded once, by `tokenizer`, which LoadTokenizer() has found by the name `tokenizer_name`. The tokens are in
 // $XDG_CACHE_HOME/lockstep/tokens, or ~/.cache/lockstep/tokens, in one file for the same texts and tokenizer. If one of
-// these has changed, its tokens are written anew, and the old file is removed; who has opened it reads on. The folder may
-// be removed at any time. All ranks of a host may call this at once.
+// these has changed, its tokens are written anew, and the old file is removed; who has opened it reads on. When a file is
+// written, those are removed too that nobody has opened for 30 days. The folder may be removed at any time. All ranks of a
+// host may call this at once.
 //
 // With texts, options.end_of_text is the tokenizer's. InvalidArgument: `tokenizer` has more tokens than
 // options.vocabulary, if that is positive, or a text is compressed. Unavailable: the folder cannot be made. Other errors

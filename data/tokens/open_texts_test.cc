@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -73,6 +74,29 @@ TEST_F(OpenTextsTest, KeepsOneFileForATextThatChanges) {
   EXPECT_THAT(Cached(), SizeIs(2));
   EXPECT_EQ(Inputs(*since), (std::vector<int64_t>{'s', 'i', 'n', 'c'}));
   EXPECT_EQ(Inputs(*before), (std::vector<int64_t>{'b', 'e', 'f', 'o'})) << "an open file was lost";
+}
+
+TEST_F(OpenTextsTest, RemovesTokensThatNobodyHasOpenedForAMonth) {
+  const auto open = [&](const std::string& name) {
+    EXPECT_TRUE(OpenTexts({Write(name, name)}, "bytes", bytes_, options_).ok());
+  };
+  const auto age_all = [&](int days) {
+    for (const fs::path& file : Cached())
+      fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(24 * days));
+  };
+  open("unused");
+  const fs::path unused = Cached()[0];
+  const std::string used = Write("used", "used");
+  ASSERT_TRUE(OpenTexts({used}, "bytes", bytes_, options_).ok());
+  age_all(29);
+  open("a new text");
+  EXPECT_THAT(Cached(), SizeIs(3));
+  age_all(31);
+  ASSERT_TRUE(OpenTexts({used}, "bytes", bytes_, options_).ok());
+  EXPECT_THAT(Cached(), SizeIs(3)) << "removed without a new file";
+  open("a newer text");
+  EXPECT_THAT(Cached(), SizeIs(2)) << "used and newer";
+  EXPECT_FALSE(fs::exists(unused));
 }
 
 TEST_F(OpenTextsTest, EncodesAnewWithAnotherTokenizer) {
