@@ -1,5 +1,3 @@
-// Ranks as threads whose identities say that they run on several hosts: what crosses them goes over Gloo.
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -11,75 +9,25 @@
 #include <iterator>
 #include <limits>
 #include <thread>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/barrier.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "lockstep/base/libtorch_version.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/hierarchical/internal/topology.h"
+#include "lockstep/comm/hierarchical/testing/simulated_hosts.h"
 
 namespace lockstep::comm::hierarchical {
 namespace {
 
 using internal::Topology;
 using internal::TopologyOf;
-
-using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
-
-// hosts[r] is the host of rank r.
-std::vector<RankIdentity> RanksOn(const std::vector<int>& hosts) {
-  std::vector<RankIdentity> ranks;
-  for (const int host : hosts) {
-    RankIdentity identity;
-    identity.rank = static_cast<int>(ranks.size());
-    identity.host = identity.boot_id = absl::StrCat("host", host);
-    ranks.push_back(identity);
-  }
-  return ranks;
-}
-
-BackendContext ContextOf(const std::vector<int>& hosts, int rank) {
-  BackendContext context;
-  context.rank = rank;
-  context.size = static_cast<int>(hosts.size());
-  context.timeout = absl::Seconds(30);
-  context.master_addr = "127.0.0.1";
-  context.group = "world";
-  context.ranks = RanksOn(hosts);
-  return context;
-}
+using testing::ContextOf;
+using testing::RunOn;
 
 BackendInfo Hierarchical() { return *FindBackend("hierarchical"); }
-
-absl::Status RunOn(const std::vector<int>& hosts, const std::function<void(c10d::Backend&)>& body,
-                   bool meet_at_the_end = true) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<absl::Status> results(hosts.size());
-  std::vector<BackendPtr> backends(hosts.size());  // they outlive the bodies: a connection closes at the end only
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < static_cast<int>(hosts.size()); ++rank) {
-    threads.emplace_back([&, rank] {
-      results[rank] = TorchStatus(absl::StrCat("rank ", rank), [&] {
-        BackendContext context = ContextOf(hosts, rank);
-        context.store = store;
-        const absl::StatusOr<BackendPtr> backend = Hierarchical().create(context);
-        ThrowIfError(backend.status());
-        backends[rank] = *backend;
-        body(**backend);
-        if (meet_at_the_end) (*backend)->barrier()->wait();
-      });
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const absl::Status& result : results) {
-    if (!result.ok()) return result;
-  }
-  return absl::OkStatus();
-}
 
 c10::intrusive_ptr<c10d::Work> AllReduce(c10d::Backend& backend, at::Tensor& tensor, const c10d::ReduceOp& op) {
   std::vector<at::Tensor> tensors = {tensor};
@@ -330,13 +278,13 @@ TEST(Hierarchical, IsForSeveralHostsWithSeveralRanks) {
 }
 
 TEST(Topology, GroupsRanksByHost) {
-  const Topology topology = TopologyOf(RanksOn({7, 3, 7, 3, 3}), 4);
+  const Topology topology = TopologyOf(ContextOf({7, 3, 7, 3, 3}, 4).ranks, 4);
   EXPECT_EQ(topology.hosts, (std::vector<std::vector<int>>{{0, 2}, {1, 3, 4}}));
   EXPECT_EQ(topology.host, 1);
   EXPECT_EQ(topology.local_rank, 2);
   EXPECT_FALSE(topology.even());
   EXPECT_EQ(topology.column(), (std::vector<int>{0, 1}));
-  EXPECT_EQ(TopologyOf(RanksOn({7, 3, 7, 3}), 3).column(), (std::vector<int>{2, 3}));
+  EXPECT_EQ(TopologyOf(ContextOf({7, 3, 7, 3}, 3).ranks, 3).column(), (std::vector<int>{2, 3}));
 }
 
 }  // namespace
