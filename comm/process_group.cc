@@ -166,7 +166,7 @@ absl::StatusOr<at::Tensor> ProcessGroup::AllocateShared(at::IntArrayRef shape, a
   if (state_->failed()) return state_->failure();
   return TorchStatusOr(absl::StrCat("rank ", rank_, ": allocating a shared tensor"), [&] {
     const auto options = at::TensorOptions().dtype(dtype);
-    if (!SharesMemory()) return at::empty(shape, options);
+    if (!SharesMemory() && !HostSumBackendOf(c10::DeviceType::CPU)) return at::empty(shape, options);
     return backends_.at(c10::DeviceType::CPU)->allocateTensor(c10::multiply_integers(shape), options).view(shape);
   });
 }

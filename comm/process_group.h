@@ -35,6 +35,8 @@ namespace internal {
 struct GroupAccess;
 struct GroupFactory;
 struct GroupParts;
+struct HostSums;
+class HostSumBackend;
 class TreeSumBackend;
 }  // namespace internal
 
@@ -202,7 +204,8 @@ class ProcessGroup {
   absl::StatusOr<std::vector<std::string>> AllGatherBytes(absl::string_view bytes);
 
   // Allocates an uninitialised CPU tensor. If the backend can (shm), it is in memory that the ranks share, and is
-  // reduced without copying; otherwise it is an ordinary tensor. ResourceExhausted: memory ran out.
+  // reduced without copying. Over hierarchical, with as many ranks on each host, it is in memory that the ranks of the
+  // host share. Otherwise it is an ordinary tensor. ResourceExhausted: memory ran out.
   absl::StatusOr<at::Tensor> AllocateShared(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat);
 
   // Blocks until the current stream of `device` has done its work, then returns the group's failure(). The results of a
@@ -259,6 +262,9 @@ class ProcessGroup {
   Work TreeSumAsync(const at::Tensor& output, const std::vector<at::Tensor>& sums,
                     std::shared_ptr<const TreeSumOrder> order);
   Work TreeScatterAsync(const at::Tensor& slice, const at::Tensor& leaf, std::shared_ptr<const TreeSumOrder> order);
+  internal::HostSumBackend* HostSumBackendOf(c10::DeviceType device) const;
+  Work SumOnHostsAsync(const at::Tensor& received, const at::Tensor& leaf,
+                       std::shared_ptr<const internal::HostSums> sums);
   absl::StatusOr<at::Tensor> AllocateCommon(int64_t bytes);
   void Release();
 

@@ -142,6 +142,22 @@ Work ProcessGroup::TreeScatterAsync(const at::Tensor& slice, const at::Tensor& l
       });
 }
 
+internal::HostSumBackend* ProcessGroup::HostSumBackendOf(c10::DeviceType device) const {
+  const auto found = backends_.find(device);
+  if (found == backends_.end()) return nullptr;
+  auto* const backend = dynamic_cast<internal::HostSumBackend*>(found->second.get());
+  return backend && !backend->hosts().empty() ? backend : nullptr;
+}
+
+Work ProcessGroup::SumOnHostsAsync(const at::Tensor& received, const at::Tensor& leaf,
+                                   std::shared_ptr<const internal::HostSums> sums) {
+  return Dispatch(
+      Call::Of("tree_scatter", leaf), [&] { return CheckTensor(leaf); }, [] { return ""; },
+      [&](c10d::Backend& backend) {
+        return dynamic_cast<internal::HostSumBackend&>(backend).SumOnHosts(received, leaf, std::move(sums));
+      });
+}
+
 Work ProcessGroup::AllReduceCoalescedAsync(const std::vector<at::Tensor>& tensors, ReduceOp op) {
   return Dispatch(
       Call::Of("all_reduce_coalesced", tensors.empty() ? at::Tensor() : tensors[0]),

@@ -17,6 +17,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/network_hosts.h"
 #include "lockstep/comm/testing/rank_processes.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/testing/dropout_net.h"
@@ -84,15 +85,16 @@ absl::StatusOr<uint64_t> TrainReplicated(const comm::InitOptions& init) {
 
 // The digest of the last rank.
 std::string DigestOn(int ranks, absl::StatusOr<uint64_t> (*train)(const comm::InitOptions&),
-                     const std::string& backend = "auto") {
+                     const std::string& backend = "auto", const comm::testing::NetworkHosts* hosts = nullptr) {
   comm::InitOptions options;
   options.backend = backend;
   options.timeout = absl::Seconds(30);
-  RankProcesses processes(ranks, options, [train](const comm::InitOptions& init, const Process::Say& say) {
+  const auto run = [train](const comm::InitOptions& init, const Process::Say& say) {
     const absl::StatusOr<uint64_t> digest = train(init);
     say(digest.ok() ? absl::StrCat("digest ", *digest) : std::string(digest.status().message()));
     return digest.ok() ? 0 : 1;
-  });
+  };
+  RankProcesses processes(ranks, options, run, hosts);
   const std::optional<Process::Line> line = processes[ranks - 1].AwaitLine("", absl::Seconds(60));
   return line ? line->text : "nothing was said";
 }
@@ -104,6 +106,16 @@ TEST(FullyShardedProcesses, DropOutTheSameNumbersAsDistributedDataParallelOnAnyN
     EXPECT_EQ(DigestOn(ranks, TrainSharded<Residency::kAuto>), expected) << ranks << " ranks";
     if (ranks == 5) continue;
     EXPECT_EQ(DigestOn(ranks, TrainSharded<Residency::kPaged>, "gloo"), expected) << ranks << " ranks, paged";
+  }
+}
+
+// With four ranks, each host adds its gradients before it sends them. With three, the hosts differ.
+TEST(FullyShardedProcesses, HaveTheSameBitsOnTwoHosts) {
+  const auto hosts = comm::testing::NetworkHosts::Create(2);
+  ASSERT_TRUE(hosts.ok()) << hosts.status();
+  const std::string expected = DigestOn(1, TrainReplicated);
+  for (const int ranks : {3, 4}) {
+    EXPECT_EQ(DigestOn(ranks, TrainSharded<Residency::kAuto>, "hierarchical", hosts->get()), expected) << ranks;
   }
 }
 

@@ -1,4 +1,5 @@
-// The "hierarchical" backend: all_reduce over shared memory within a host and TCP between hosts, all else over Gloo.
+// The "hierarchical" backend: all_reduce and tree_scatter over shared memory within a host and TCP between hosts, all
+// else over Gloo.
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -15,6 +16,7 @@
 #include "lockstep/comm/hierarchical/internal/links.h"
 #include "lockstep/comm/hierarchical/internal/pipeline.h"
 #include "lockstep/comm/hierarchical/internal/topology.h"
+#include "lockstep/comm/internal/tree_sum_backend.h"
 
 namespace lockstep::comm::hierarchical {
 namespace {
@@ -50,10 +52,12 @@ class HierarchicalWork final : public c10d::Work {
   const std::vector<at::Tensor> tensors_;
 };
 
-class HierarchicalBackend final : public c10d::Backend {
+class HierarchicalBackend final : public c10d::Backend, public comm::internal::HostSumBackend {
  public:
   HierarchicalBackend(int rank, int size, std::shared_ptr<Pipeline> pipeline, BackendPtr flat)
-      : Backend(rank, size), pipeline_(std::move(pipeline)), flat_(std::move(flat)) {}
+      : Backend(rank, size), pipeline_(std::move(pipeline)), flat_(std::move(flat)) {
+    if (pipeline_->levels().even) hosts_ = pipeline_->levels().hosts;
+  }
   ~HierarchicalBackend() override { pipeline_->Stop(); }
 
   const std::string getBackendName() const override { return "hierarchical"; }
@@ -71,6 +75,17 @@ class HierarchicalBackend final : public c10d::Backend {
   WorkPtr allreduce_coalesced(std::vector<at::Tensor>& tensors,
                               const c10d::AllreduceCoalescedOptions& options) override {
     return AllReduce(c10d::OpType::ALLREDUCE_COALESCED, tensors, options.reduceOp);
+  }
+
+  const std::vector<std::vector<int>>& hosts() const override { return hosts_; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override {
+    return pipeline_->levels().inward->allocateTensor(size, options);
+  }
+  WorkPtr SumOnHosts(const at::Tensor& received, const at::Tensor& leaf,
+                     std::shared_ptr<const comm::internal::HostSums> sums) override {
+    auto call = pipeline_->PushTreeScatter(received, leaf, std::move(sums));
+    return c10::make_intrusive<HierarchicalWork>(getRank(), c10d::OpType::REDUCE_SCATTER, pipeline_, std::move(call),
+                                                 std::vector<at::Tensor>{received});
   }
 
   // The other collectives use Gloo, whichever ranks they join.
@@ -125,6 +140,7 @@ class HierarchicalBackend final : public c10d::Backend {
 
   const std::shared_ptr<Pipeline> pipeline_;
   const BackendPtr flat_;
+  std::vector<std::vector<int>> hosts_;  // empty if they have different numbers of ranks
 };
 
 absl::Status UsableOnSeveralHosts(const BackendContext& context) {
@@ -187,7 +203,7 @@ absl::StatusOr<BackendPtr> Create(const BackendContext& context) {
   const Topology topology = TopologyOf(context.ranks, context.rank);
   Levels levels;
   levels.even = topology.even();
-  levels.hosts = static_cast<int>(topology.hosts.size());
+  levels.hosts = topology.hosts;
   levels.size = context.size;
   LOCKSTEP_ASSIGN_OR_RETURN(levels.inward, MakeAmong(topology.local_ranks(), "shm", "inward", context));
   LOCKSTEP_ASSIGN_OR_RETURN(levels.outward, MakeAmong(topology.local_ranks(), "shm", "outward", context));

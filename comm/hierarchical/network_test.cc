@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +16,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/network_hosts.h"
+#include "lockstep/comm/tree_sum/tree_scatter.h"
 
 namespace lockstep::comm {
 namespace {
@@ -41,17 +44,31 @@ absl::Status UseTheHostsGroup(ProcessGroup& group) {
   return host->Barrier();
 }
 
-// The last rank comes `late` after the others.
+struct Setting {
+  std::vector<int> host_of = {0, 0, 1, 1};     // of each rank
+  absl::Duration late = absl::ZeroDuration();  // the last rank comes so long after the others
+  bool small_buffers = false;                  // the hosts' systems buffer 8 KiB of a connection
+};
+
+// For the host of the calling thread, and sockets that are made from now on.
+void MakeBuffersSmall() {
+  for (const char* const name : {"rmem", "wmem"}) {
+    std::ofstream file(absl::StrCat("/proc/sys/net/ipv4/tcp_", name));
+    EXPECT_TRUE(file << "4096 8192 8192" << std::flush) << name;
+  }
+}
+
 void RunOnTwoHosts(const std::string& backend, const std::function<absl::Status(ProcessGroup&)>& body,
-                   absl::Duration late = absl::ZeroDuration()) {
+                   const Setting& setting = {}) {
   const auto hosts = testing::NetworkHosts::Create(2);
   ASSERT_TRUE(hosts.ok()) << hosts.status();
+  for (int host = 0; setting.small_buffers && host < 2; ++host) (*hosts)->Run(host, MakeBuffersSmall);
   std::vector<std::unique_ptr<ProcessGroup>> groups(kRanks);
   std::vector<absl::Status> results(kRanks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
-      (*hosts)->Run(rank / 2, [&] {
+      (*hosts)->Run(setting.host_of[rank], [&] {
         InitOptions options;
         options.backend = backend;
         options.init_method = absl::StrCat("tcp://", (*hosts)->Address(0), ":29500");
@@ -59,7 +76,7 @@ void RunOnTwoHosts(const std::string& backend, const std::function<absl::Status(
         options.world_size = kRanks;
         options.timeout = absl::Seconds(30);
         options.debug = Debug::kOff;
-        if (rank == kRanks - 1) absl::SleepFor(late);
+        if (rank == kRanks - 1) absl::SleepFor(setting.late);
         auto group = InitProcessGroup(options);
         results[rank] = group.ok() ? body(**group) : group.status();
         if (group.ok()) groups[rank] = *std::move(group);
@@ -73,9 +90,69 @@ void RunOnTwoHosts(const std::string& backend, const std::function<absl::Status(
 TEST(Network, HierarchicalReducesOverTwoHosts) { RunOnTwoHosts("hierarchical", UseTheGroup); }
 
 TEST(Network, HierarchicalWritesNothingToStandardErrorWhileRanksWaitForALateOne) {
+  Setting setting;
+  setting.late = absl::Milliseconds(1200);
   ::testing::internal::CaptureStderr();
-  RunOnTwoHosts("hierarchical", UseTheGroup, /*late=*/absl::Milliseconds(1200));
+  RunOnTwoHosts("hierarchical", UseTheGroup, setting);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+// The bytes that the interface of the calling thread's host has sent.
+int64_t SentBytes() {
+  std::ifstream table("/proc/thread-self/net/dev");
+  for (std::string word; table >> word;) {
+    if (word != "eth0:") continue;
+    int64_t bytes = 0;
+    for (int column = 0; column < 9; ++column) table >> bytes;
+    return bytes;
+  }
+  return -1;
+}
+
+// Runs a tree_scatter of one leaf a rank. Returns the bytes that host 0 sends, divided by the bytes of a leaf.
+double SentByATreeScatter(const Setting& setting) {
+  constexpr int64_t kNumel = 2 << 20;
+  int64_t sent = 0;
+  const auto body = [&](ProcessGroup& group) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor leaf, group.AllocateShared({kNumel}));
+    leaf.fill_(group.rank());
+    const TreeScatter scatter(&group, kRanks);
+    TreeScatter::Sum sum(at::empty({kNumel / kRanks}), {0, kNumel / 4, kNumel / 2, kNumel / 4 * 3, kNumel});
+    LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
+    const int64_t before = SentBytes();
+    LOCKSTEP_RETURN_IF_ERROR(group.Barrier());  // no rank begins before all have looked
+    LOCKSTEP_RETURN_IF_ERROR(scatter.Start(0, leaf, &sum));
+    LOCKSTEP_RETURN_IF_ERROR(scatter.Wait(&sum));
+    LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
+    if (group.rank() == 0) sent = SentBytes() - before;
+    EXPECT_TRUE(at::equal(sum.result(), at::full({kNumel / kRanks}, 1.5F)));
+    return group.Barrier();
+  };
+  RunOnTwoHosts("hierarchical", body, setting);
+  return static_cast<double>(sent) / (kNumel * 4);
+}
+
+// Half of the elements belong to the other host's ranks.
+TEST(Network, ATreeScatterSendsEachHostsSumOnce) {
+  const double sent = SentByATreeScatter({});
+  EXPECT_GE(sent, 0.5);
+  EXPECT_LT(sent, 0.6);
+}
+
+// The two ranks of a host have no node of the tree in common, so both leaves are sent.
+TEST(Network, ATreeScatterSendsNoMoreThanTheLeaves) {
+  Setting setting;
+  setting.host_of = {0, 1, 0, 1};
+  const double sent = SentByATreeScatter(setting);
+  EXPECT_GE(sent, 1.0);
+  EXPECT_LT(sent, 1.1);
+}
+
+// A message has 256 KiB.
+TEST(Network, ATreeScatterReceivesWhileItSends) {
+  Setting setting;
+  setting.small_buffers = true;
+  EXPECT_GE(SentByATreeScatter(setting), 0.5);
 }
 
 TEST(Network, AutoTakesWhatTheHostsAllow) {

@@ -61,6 +61,15 @@ struct GroupAccess {
     return group.TreeScatterAsync(slice, leaf, std::move(order));
   }
 
+  // As HostSumBackend::SumOnHosts(). The first returns null if the backend is none, or has no hosts().
+  static HostSumBackend* HostSumBackendOf(const ProcessGroup& group, c10::DeviceType device) {
+    return group.HostSumBackendOf(device);
+  }
+  static Work SumOnHostsAsync(ProcessGroup& group, const at::Tensor& received, const at::Tensor& leaf,
+                              std::shared_ptr<const HostSums> sums) {
+    return group.SumOnHostsAsync(received, leaf, std::move(sums));
+  }
+
   // Allocates bytes that are the same memory on all ranks, uninitialised. Every rank must call it with the same number.
   // Rank 0's tensor must live as long as any rank uses the memory. FailedPrecondition: the backend shares no memory.
   // ResourceExhausted, on all ranks: it ran out.

@@ -1,5 +1,7 @@
 #include "lockstep/comm/tree_sum/sum_tree.h"
 
+#include <utility>
+
 #include "lockstep/base/even_blocks.h"
 
 namespace lockstep::comm {
@@ -28,6 +30,29 @@ std::vector<PartialSum> SumTree::Cover(int begin, int end) const {
   std::vector<PartialSum> stack;
   for (int leaf = begin; leaf < end; ++leaf) Push(stack, {leaf, leaf + 1});
   return stack;
+}
+
+std::vector<HostSum> SumsOfHost(const SumTree& tree, PartialSum node, int first_leaf, const std::vector<int>& ranks) {
+  std::vector<PartialSum> stack;
+  std::vector<HostSum> sums;
+  for (size_t place = 0; place < ranks.size(); ++place) {
+    const int leaf = first_leaf + ranks[place];
+    if (leaf < node.begin || leaf >= node.end) continue;
+    const int adds = tree.Push(stack, {leaf, leaf + 1});
+    TreeSumOrder order;
+    order.counts.assign(ranks.size(), 0);
+    order.counts[place] = 1;
+    order.adds = {static_cast<uint8_t>(adds)};
+    // The sums that the leaf is added to come before it.
+    for (int left = adds; left > 0; --left) {
+      const TreeSumOrder before = std::move(sums.back().order);
+      sums.pop_back();
+      for (size_t other = 0; other < ranks.size(); ++other) order.counts[other] += before.counts[other];
+      order.adds.insert(order.adds.begin(), before.adds.begin(), before.adds.end());
+    }
+    sums.push_back({stack.back(), std::move(order)});
+  }
+  return sums;
 }
 
 TreeSumOrder OrderOf(const SumTree& tree, const std::vector<int>& bounds) {

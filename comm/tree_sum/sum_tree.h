@@ -50,9 +50,20 @@ struct TreeSumOrder {
   std::vector<int> counts;    // of each rank: how many partial sums it has
   std::vector<uint8_t> adds;  // of each partial sum, in rank order: once it is on the stack, how many additions follow
   int divisor = 1;            // of the sum
-  // If set, rank r gets only the elements [slices[r], slices[r + 1]) of the sum, into a tensor of that size.
+  // If set, rank r gets only elements of the sum from slices[r] on, as many as its output has. The last entry is the
+  // number of elements of a partial sum.
   std::vector<int64_t> slices = {};
 };
+
+// A node that the ranks of one host have all leaves of, one leaf a rank. `order.counts` are of the host's ranks.
+struct HostSum {
+  PartialSum node;
+  TreeSumOrder order;
+};
+
+// Returns the largest nodes within `node` that the ranks of one host have all leaves of, in order. Rank r has leaf
+// first_leaf + r. `ranks` are the host's, ascending.
+std::vector<HostSum> SumsOfHost(const SumTree& tree, PartialSum node, int first_leaf, const std::vector<int>& ranks);
 
 // The order in which ranks that have the leaves [bounds[r], bounds[r + 1]) add their Cover()s.
 TreeSumOrder OrderOf(const SumTree& tree, const std::vector<int>& bounds);

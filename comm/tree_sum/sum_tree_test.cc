@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -86,6 +87,55 @@ TEST(SumTree, TheOrderSaysHowManyAdditionsFollowEachSum) {
   const TreeSumOrder order = OrderOf(SumTree(8), {0, 3, 8});
   EXPECT_THAT(order.counts, ElementsAre(2, 2));
   EXPECT_THAT(order.adds, ElementsAre(0, 0, 2, 1));  // (0, 1) and 2; 3, which makes (0..3), and (4..7)
+}
+
+// The additions of a host's sum as text. Ranks have the leaves of their numbers.
+std::string FormulaOf(const HostSum& sum, const std::vector<int>& ranks) {
+  std::vector<std::string> stack;
+  auto adds = sum.order.adds.begin();
+  for (size_t place = 0; place < ranks.size(); ++place) {
+    if (sum.order.counts[place] == 0) continue;
+    stack.push_back(absl::StrCat(ranks[place]));
+    for (int left = *adds++; left > 0; --left) {
+      const std::string right = stack.back();
+      stack.pop_back();
+      stack.back() = absl::StrCat("(", stack.back(), "+", right, ")");
+    }
+  }
+  EXPECT_EQ(adds, sum.order.adds.end());
+  EXPECT_EQ(stack.size(), 1u);
+  return stack[0];
+}
+
+TEST(SumTree, TheSumsOfHostsAreTheDefinitionWhereverTheRanksAre) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (int on_second = 0; on_second < 1 << ranks; ++on_second) {
+      std::vector<std::vector<int>> hosts(2);
+      for (int rank = 0; rank < ranks; ++rank) hosts[on_second >> rank & 1].push_back(rank);
+      std::map<int, std::pair<PartialSum, std::string>> sums;
+      for (const std::vector<int>& host : hosts) {
+        for (const HostSum& sum : SumsOfHost(SumTree(ranks), {0, ranks}, 0, host))
+          sums[sum.node.begin] = {sum.node, FormulaOf(sum, host)};
+      }
+      Stack stack(ranks);
+      for (const auto& [begin, sum] : sums) stack.Push(sum.first, sum.second);
+      EXPECT_THAT(stack.formulas, ElementsAre(Formula(0, ranks))) << ranks << " ranks, hosts " << on_second;
+    }
+  }
+}
+
+TEST(SumTree, AHostAddsWhatItHasOfANode) {
+  const auto nodes = [](int leaves, PartialSum node, int first_leaf, const std::vector<int>& ranks) {
+    std::vector<PartialSum> of_host;
+    for (const HostSum& sum : SumsOfHost(SumTree(leaves), node, first_leaf, ranks)) of_host.push_back(sum.node);
+    return of_host;
+  };
+  EXPECT_THAT(nodes(8, {0, 8}, 0, {4, 5, 6, 7}), ElementsAre(PartialSum{4, 8}));
+  EXPECT_THAT(nodes(24, {16, 24}, 16, {0, 1, 2, 3}), ElementsAre(PartialSum{16, 20}));
+  EXPECT_THAT(nodes(8, {0, 8}, 0, {0, 1, 3}), ElementsAre(PartialSum{0, 2}, PartialSum{3, 4}));
+  EXPECT_THAT(nodes(8, {0, 8}, 0, {1, 3, 5}), ElementsAre(PartialSum{1, 2}, PartialSum{3, 4}, PartialSum{5, 6}));
+  EXPECT_THAT(nodes(6, {4, 6}, 4, {0, 1, 2, 3}), ElementsAre(PartialSum{4, 6}));
+  EXPECT_THAT(nodes(6, {0, 4}, 0, {4, 5}), ElementsAre());
 }
 
 TEST(SumTree, EvenBlocksDifferByOneLeaf) {

@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -12,19 +13,23 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/group_access.h"
+#include "lockstep/comm/internal/tree_sum_backend.h"
 
 namespace lockstep::comm {
 namespace {
 
 using internal::GroupAccess;
 
-// For each leaf of a node, in order: the additions that follow once it is on the stack.
-std::vector<uint8_t> AddsOf(const SumTree& tree, PartialSum node) {
-  std::vector<uint8_t> adds;
-  std::vector<PartialSum> stack;
-  for (int leaf = node.begin; leaf < node.end; ++leaf)
-    adds.push_back(static_cast<uint8_t>(tree.Push(stack, {leaf, leaf + 1})));
-  return adds;
+// The sets of ranks that share memory in which the backend adds, ascending: all ranks, those of a host, or one rank.
+std::vector<std::vector<int>> HostsOf(const ProcessGroup& group, c10::DeviceType device) {
+  if (const auto* const backend = GroupAccess::HostSumBackendOf(group, device)) return backend->hosts();
+  std::vector<std::vector<int>> hosts;
+  const bool together = GroupAccess::TreeSumBackendOf(group, device) != nullptr;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (rank == 0 || !together) hosts.emplace_back();
+    hosts.back().push_back(rank);
+  }
+  return hosts;
 }
 
 // Adds the two on top of a stack.
@@ -60,35 +65,52 @@ absl::Status TreeScatter::Start(int round, const at::Tensor& leaf, Sum* sum) con
 }
 
 absl::Status TreeScatter::StartNode(PartialSum node, int round, const at::Tensor& leaf, Sum* sum) const {
-  const int ranks = group_->size(), rank = group_->rank(), first = round * ranks;
+  const int ranks = group_->size();
   const bool is_first = sum->slices_.empty() && sum->pending_.empty();
-  at::Tensor slice = is_first ? sum->result_ : at::empty_like(sum->result_);
-  const bool brings = LeafOf(round, rank) >= node.begin && LeafOf(round, rank) < node.end;
-  const int64_t own = slice.numel();
+  Sum::Pending pending;
+  pending.node = node;
+  pending.slice = is_first ? sum->result_ : at::empty_like(sum->result_);
   if (ranks == 1) {
-    slice.copy_(leaf);
-    sum->pending_.push_back({node, std::move(slice), at::Tensor(), std::nullopt});
+    pending.slice.copy_(leaf);
+    sum->pending_.push_back(std::move(pending));
     return absl::OkStatus();
   }
-  if (GroupAccess::TreeSumBackendOf(*group_, leaf.device().type())) {
-    auto order = std::make_shared<TreeSumOrder>();
-    order->counts.assign(ranks, 0);
-    for (int member = node.begin - first; member < node.end - first; ++member) order->counts[member] = 1;
-    order->adds = AddsOf(tree_, node);
+  const c10::DeviceType device = leaf.device().type();
+  auto sums = std::make_shared<internal::HostSums>();
+  sums->bounds = sum->bounds_;
+  for (const std::vector<int>& host : HostsOf(*group_, device))
+    sums->of_hosts.push_back(SumsOfHost(tree_, node, round * ranks, host));
+  if (GroupAccess::TreeSumBackendOf(*group_, device)) {
+    auto order = std::make_shared<TreeSumOrder>(sums->of_hosts[0][0].order);
     order->slices = sum->bounds_;
     sum->divided_ = node.begin == 0 && node.end == tree_.leaves();
     if (sum->divided_) order->divisor = tree_.leaves();
-    Work work = GroupAccess::TreeScatterAsync(*group_, slice, leaf, std::move(order));
-    sum->pending_.push_back({node, std::move(slice), at::Tensor(), std::move(work)});
+    pending.work = GroupAccess::TreeScatterAsync(*group_, pending.slice, leaf, std::move(order));
+    sum->pending_.push_back(std::move(pending));
     return absl::OkStatus();
   }
-  std::vector<int64_t> sent(ranks, 0), received(ranks, 0);
-  for (int other = 0; brings && other < ranks; ++other) sent[other] = sum->bounds_[other + 1] - sum->bounds_[other];
-  for (int member = node.begin - first; member < node.end - first; ++member) received[member] = own;
-  const at::Tensor all = at::empty({(node.end - node.begin) * own}, leaf.options());
-  Work work = group_->AllToAllSingleAsync(all, brings ? leaf : leaf.narrow(0, 0, 0), received, sent);
-  sum->pending_.push_back({node, std::move(slice), all, std::move(work)});
+  for (const std::vector<HostSum>& of_host : sums->of_hosts) {
+    for (const HostSum& addend : of_host) pending.addends.push_back(addend.node);
+  }
+  pending.received = at::empty({static_cast<int64_t>(pending.addends.size()) * pending.slice.numel()}, leaf.options());
+  if (GroupAccess::HostSumBackendOf(*group_, device)) {
+    pending.work = GroupAccess::SumOnHostsAsync(*group_, pending.received, leaf, std::move(sums));
+  } else {
+    pending.work = StartExchange(round, leaf, pending, sum->bounds_);
+  }
+  sum->pending_.push_back(std::move(pending));
   return absl::OkStatus();
+}
+
+// Each rank that has a leaf of the node sends every other rank its slice.
+Work TreeScatter::StartExchange(int round, const at::Tensor& leaf, const Sum::Pending& pending,
+                                const std::vector<int64_t>& bounds) const {
+  const int ranks = group_->size(), own_leaf = LeafOf(round, group_->rank());
+  const bool brings = own_leaf >= pending.node.begin && own_leaf < pending.node.end;
+  std::vector<int64_t> sent(ranks, 0), received(ranks, 0);
+  for (int other = 0; brings && other < ranks; ++other) sent[other] = bounds[other + 1] - bounds[other];
+  for (const PartialSum addend : pending.addends) received[addend.begin - round * ranks] = pending.slice.numel();
+  return group_->AllToAllSingleAsync(pending.received, brings ? leaf : leaf.narrow(0, 0, 0), received, sent);
 }
 
 bool TreeScatter::IsCompleted(const Sum& sum) {
@@ -110,15 +132,15 @@ absl::Status TreeScatter::Wait(Sum* sum) const {
 
 void TreeScatter::Push(Sum::Pending pending, Sum* sum) const {
   const int64_t own = pending.slice.numel();
-  if (pending.received.defined()) {
-    std::vector<at::Tensor> stack;
-    const std::vector<uint8_t> adds = AddsOf(tree_, pending.node);
-    for (size_t i = 0; i < adds.size(); ++i) {
-      stack.push_back(pending.received.narrow(0, static_cast<int64_t>(i) * own, own));
-      for (int left = adds[i]; left > 0; --left) AddTop(stack);
-    }
-    pending.slice.copy_(stack[0]);
+  std::map<int, int64_t> order;  // by where an addend begins: its place in `received`
+  for (size_t i = 0; i < pending.addends.size(); ++i) order[pending.addends[i].begin] = static_cast<int64_t>(i);
+  std::vector<PartialSum> nodes;
+  std::vector<at::Tensor> stack;
+  for (const auto& [begin, place] : order) {
+    stack.push_back(pending.received.narrow(0, place * own, own));
+    for (int left = tree_.Push(nodes, pending.addends[place]); left > 0; --left) AddTop(stack);
   }
+  if (!stack.empty()) pending.slice.copy_(stack[0]);
   sum->slices_.push_back(pending.slice);
   for (int left = tree_.Push(sum->nodes_, pending.node); left > 0; --left) AddTop(sum->slices_);
 }

@@ -17,8 +17,13 @@
 namespace lockstep::comm {
 
 // Adds up the leaves of a SumTree, one tensor each, in rounds: in round j rank r of W brings leaf j W + r. In the last
-// round there may be fewer leaves than ranks. Each rank keeps its slice of the elements. At any time it holds at most
+// round there may be fewer leaves than ranks. Each rank keeps its slice of the elements. Between rounds it holds at most
 // 1 + log2(leaves) slices, and no other rank's.
+//
+// Over shm a rank adds up its slice of all leaves where they are. Over hierarchical, if each host has as many ranks, the
+// ranks of a host first add up what they have of the tree, and only these sums go to other hosts: one, if the ranks of
+// each host are numbered one after the other and their number is a power of two. Otherwise each rank sends each other
+// rank a slice of its leaf. While a round is under way, a rank has one slice for each sum or leaf that it receives.
 //
 //   TreeScatter scatter(group, /*leaves=*/8);
 //   TreeScatter::Sum sum(result, bounds);                        // `result` has bounds[rank + 1] - bounds[rank] elements
@@ -46,7 +51,8 @@ class TreeScatter {
     struct Pending {
       PartialSum node;
       at::Tensor slice;
-      at::Tensor received;  // of each rank of the node, its leaf's slice; undefined if the backend adds
+      std::vector<PartialSum> addends;  // in the order in which they are received; empty if the backend adds
+      at::Tensor received;              // the slices of `addends`
       std::optional<Work> work;
     };
 
@@ -66,8 +72,8 @@ class TreeScatter {
   int LeafOf(int round, int rank) const;
 
   // Starts adding this round's leaves. `leaf` is this rank's: contiguous, of the result's dtype, with bounds.back()
-  // elements. Over shm it must be of AllocateShared(), also on a rank that brings none. It must not change until Wait().
-  // Returns the group's errors. InvalidArgument: the leaf has another size or dtype.
+  // elements. It must be of AllocateShared(), also on a rank that brings none. It must not change until Wait(). Returns
+  // the group's errors. InvalidArgument: the leaf has another size or dtype.
   absl::Status Start(int round, const at::Tensor& leaf, Sum* sum) const;
 
   // Returns true if Wait() would not block.
@@ -79,6 +85,8 @@ class TreeScatter {
 
  private:
   absl::Status StartNode(PartialSum node, int round, const at::Tensor& leaf, Sum* sum) const;
+  Work StartExchange(int round, const at::Tensor& leaf, const Sum::Pending& pending,
+                     const std::vector<int64_t>& bounds) const;
   void Push(Sum::Pending pending, Sum* sum) const;
 
   ProcessGroup* group_;

@@ -5,12 +5,17 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/comm/hierarchical/testing/simulated_hosts.h"
 #include "lockstep/comm/internal/group_access.h"
 #include "lockstep/comm/testing/init_ranks.h"
 
@@ -120,6 +125,101 @@ TEST_P(TreeScatterTest, ALeafOfAnotherSizeOrDtypeIsAnError) {
                 HasSubstr("found 1000 of Double"));
     return group.Barrier();
   });
+}
+
+// Runs body(group) on ranks whose identities say that rank r runs on host hosts[r].
+absl::Status OnHosts(const std::vector<int>& hosts, const std::function<absl::Status(ProcessGroup& group)>& body) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  return hierarchical::testing::RunOn(hosts, [&](c10d::Backend& backend) {
+    const auto owner = c10::intrusive_ptr<c10d::Backend>::reclaim_copy(&backend);
+    const auto group = internal::GroupAccess::FromBackends(store, {{c10::DeviceType::CPU, owner}}, absl::Seconds(10));
+    ThrowIfError(body(*group));
+    ThrowIfError(group->Barrier());
+  });
+}
+
+// Even and uneven hosts. The ranks of a host are a node of the tree, or several.
+const std::vector<std::vector<int>> kLayouts = {{0, 0, 1, 1},       {0, 1, 0, 1}, {0, 1, 1, 0},
+                                                {0, 0, 1, 1, 2, 2}, {0, 0, 0, 1}, {0, 0, 0, 1, 1, 1},
+                                                {0, 0, 1, 2, 1, 2}, {0, 1, 1}};
+
+TEST(TreeScatterOnHosts, EachRankHasItsSliceOfTheTreesSumWhereverTheRanksAre) {
+  for (const std::vector<int>& hosts : kLayouts) {
+    const absl::Status status = OnHosts(hosts, [&](ProcessGroup& group) -> absl::Status {
+      const std::vector<int64_t> bounds = BoundsOf(group.size());
+      const int64_t begin = bounds[group.rank()], own = bounds[group.rank() + 1] - begin;
+      for (const int leaves : {group.size(), group.size() + 1, 8, 13}) {
+        for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+          const TreeScatter scatter(&group, leaves);
+          TreeScatter::Sum sum(at::empty({own}, dtype), bounds);
+          LOCKSTEP_RETURN_IF_ERROR(Scatter(group, scatter, dtype, &sum));
+          EXPECT_TRUE(sum.result().equal(Reference(0, leaves, dtype).div(leaves).narrow(0, begin, own)))
+              << leaves << " leaves, " << c10::toString(dtype) << ", hosts " << absl::StrJoin(hosts, ", ");
+        }
+      }
+      return absl::OkStatus();
+    });
+    EXPECT_EQ(status, absl::OkStatus());
+  }
+}
+
+TEST(TreeScatterOnHosts, SumsInPiecesAndAllReducesMayBeUnderWayAtOnce) {
+  for (const std::vector<int>& hosts : {kLayouts[0], kLayouts[1], kLayouts[3]}) {
+    const absl::Status status = OnHosts(hosts, [&](ProcessGroup& group) -> absl::Status {
+      const int ranks = group.size();
+      const int64_t numel = 1 << 20, own = group.rank() == 0 ? numel - 2000 * (ranks - 1) : 2000;
+      std::vector<int64_t> bounds = {0};
+      for (int rank = 1; rank <= ranks; ++rank) bounds.push_back(numel - 2000 * (ranks - rank));
+      const TreeScatter scatter(&group, ranks);
+      std::vector<TreeScatter::Sum> sums;
+      std::vector<at::Tensor> leaves, reduced;
+      std::vector<Work> works;
+      for (int i = 0; i < 4; ++i) {
+        sums.emplace_back(at::empty({own}), bounds);
+        reduced.push_back(at::full({100000}, 1.0F));
+        leaves.push_back(group.AllocateShared({numel})->copy_(at::arange(numel)).add_(1000 * group.rank() * i));
+        LOCKSTEP_RETURN_IF_ERROR(scatter.Start(0, leaves.back(), &sums.back()));
+        works.push_back(group.AllReduceAsync(reduced.back()));
+      }
+      while (group.rank() == 1 && !TreeScatter::IsCompleted(sums[3])) std::this_thread::yield();
+      for (int i = 0; i < 4; ++i) {
+        const int which = group.rank() == 2 ? 3 - i : i;
+        LOCKSTEP_RETURN_IF_ERROR(works[which].Wait());
+        LOCKSTEP_RETURN_IF_ERROR(scatter.Wait(&sums[which]));
+        const at::Tensor expected = at::arange(numel).mul(ranks).add(500 * ranks * (ranks - 1) * which).div(ranks);
+        EXPECT_TRUE(sums[which].result().equal(expected.narrow(0, bounds[group.rank()], own).to(at::kFloat))) << which;
+        EXPECT_TRUE(reduced[which].equal(at::full({100000}, static_cast<float>(ranks))));
+      }
+      return absl::OkStatus();
+    });
+    EXPECT_EQ(status, absl::OkStatus());
+  }
+}
+
+// Every host's calls fit together, and all messages have 4000 bytes.
+TEST(TreeScatterOnHosts, AnAllReduceOfTheSameSizeOnAnotherHostIsAnError) {
+  const absl::Status status = OnHosts(kLayouts[0], [](ProcessGroup& group) -> absl::Status {
+    const at::Tensor leaf = group.AllocateShared({kNumel})->fill_(1);
+    if (group.rank() >= 2) return group.AllReduce(leaf);
+    const TreeScatter scatter(&group, 4);
+    TreeScatter::Sum sum(at::empty({group.rank() == 0 ? kNumel : 0}), {0, kNumel, kNumel, kNumel, kNumel});
+    LOCKSTEP_RETURN_IF_ERROR(scatter.Start(0, leaf, &sum));
+    return scatter.Wait(&sum);
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("rank 2 sent piece 0 of all_reduce #0 (4000 bytes; float32 [1000], sum); expected piece 0 of "
+                        "tree_scatter #0 (4000 bytes; float32 [1000], sum)"));
+}
+
+TEST(TreeScatterOnHosts, ALeafThatTheHostDoesNotShareIsAnError) {
+  const absl::Status status = OnHosts(kLayouts[0], [](ProcessGroup& group) -> absl::Status {
+    const TreeScatter scatter(&group, 4);
+    TreeScatter::Sum sum(at::empty({kNumel / 4}), {0, 250, 500, 750, kNumel});
+    LOCKSTEP_RETURN_IF_ERROR(scatter.Start(0, at::ones({kNumel}), &sum));
+    return scatter.Wait(&sum);
+  });
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is not in the memory that the ranks share"));
 }
 
 TEST(AllocateCommon, IsTheSameMemoryOnAllRanks) {

@@ -74,6 +74,14 @@ def all_reduce(size, ranks):
     return Call(link / HOST, link, messages, steps)
 
 
+def tree_scatter(size, ranks):
+    """comm/hierarchical/internal/host_exchange.cc: the ranks of a host add over shm, then each sends the host's sums of slices to its
+    column. `size`: bytes of all slices."""
+    hosts = max(1, ranks // HOST)
+    link = (hosts - 1) / hosts * size
+    return Call(link / HOST, link, scaling.pieces(size / HOST, hosts, 1) * (hosts - 1), min(1, hosts - 1))
+
+
 # The ways to train: the collectives of a step.
 
 
@@ -94,7 +102,7 @@ def of_pages(gathered, sent, ranks):
     agreements = sum(gathers + 1 for _, gathers in gathered)
     calls = [dataclasses.replace(all_gather(AGREEMENT * ranks, ranks), times=agreements)]
     calls += [dataclasses.replace(all_gather(size, ranks), times=gathers) for size, gathers in gathered]
-    return calls + [all_to_all(size, ranks) for size in sent]
+    return calls + [tree_scatter(size, ranks) for size in sent]
 
 
 def paged(model, ranks, virtual_ranks=1):
@@ -166,13 +174,6 @@ def link_bytes(calls):
 
 def rank_bytes(calls):
     return sum(call.times * call.rank for call in calls)
-
-
-def summed_on_host(model, ranks):
-    """Not built: bytes of a host's link if a host's ranks added their gradients before they send them."""
-    return link_bytes(paged(model, ranks)) - (1 - 1 / HOST) * sum(
-        all_to_all(size, ranks).link for size, _ in units(model)
-    )
 
 
 class Costs:
@@ -268,16 +269,16 @@ def traffic_table():
         ]
     ]
     rows[0] += ["fsdp, gradients", f"fsdp, {VIRTUAL} virtual ranks a rank"]
-    rows[0] += ["fsdp, gradients added on the host first (not built)", "ShardModel", "a rank sends: fsdp", "ShardModel"]
+    rows[0] += ["ShardModel", "a rank sends: fsdp", "ShardModel"]
     for model in MODELS:
         for ranks in RANKS[1:]:
             calls = paged(model, ranks)
-            gradients = sum(all_to_all(size, ranks).link for size, _ in units(model))
+            gradients = sum(tree_scatter(size, ranks).link for size, _ in units(model))
             gather, *cuts = shared_parameters(model, ranks)
             of = [link_bytes(way) for way in (ddp(model, ranks), ddp_virtual(model, ranks), [gather], cuts)]
             of += [link_bytes(calls) - gradients, gradients, link_bytes(paged(model, ranks, VIRTUAL))]
             kept = sharded_model(model, ranks)
-            of += [summed_on_host(model, ranks), link_bytes(kept), rank_bytes(calls), rank_bytes(kept)]
+            of += [link_bytes(kept), rank_bytes(calls), rank_bytes(kept)]
             rows.append([model.name, f"{ranks:,}", *map(size_in_words, of)])
     return scaling.table(*rows)
 

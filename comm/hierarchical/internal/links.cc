@@ -58,9 +58,9 @@ bool IsSilence(int error) { return error == EHOSTUNREACH || error == ETIMEDOUT; 
 }  // namespace
 
 std::string Describe(const PieceHeader& header) {
-  return absl::StrCat("piece ", header.piece, " of all_reduce #", header.call, " (", header.bytes, " bytes; ",
-                      shm::NameOf(static_cast<shm::DType>(header.dtype)), " [", header.elements, "], ",
-                      shm::NameOf(static_cast<shm::Op>(header.op)), ")");
+  return absl::StrCat("piece ", header.piece, " of ", header.tree_scatter ? "tree_scatter" : "all_reduce", " #",
+                      header.call, " (", header.bytes, " bytes; ", shm::NameOf(static_cast<shm::DType>(header.dtype)),
+                      " [", header.elements, "], ", shm::NameOf(static_cast<shm::Op>(header.op)), ")");
 }
 
 absl::StatusOr<std::unique_ptr<Links>> Links::Create(const LinksOptions& options) {

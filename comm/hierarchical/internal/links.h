@@ -25,11 +25,12 @@ struct PieceHeader {
   uint64_t bytes = 0;     // that follow
   uint32_t piece = 0;     // the number of the piece in the call
   uint16_t dtype = 0;
-  uint16_t op = 0;
+  uint8_t op = 0;
+  uint8_t tree_scatter = 0;  // 1: of a tree_scatter; 0: of an all_reduce
 
   bool operator==(const PieceHeader& other) const {
     return call == other.call && elements == other.elements && bytes == other.bytes && piece == other.piece &&
-           dtype == other.dtype && op == other.op;
+           dtype == other.dtype && op == other.op && tree_scatter == other.tree_scatter;
   }
 };
 static_assert(sizeof(PieceHeader) == 32, "a header has no padding");

@@ -12,6 +12,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/hierarchical/internal/host_exchange.h"
 #include "lockstep/comm/hierarchical/internal/pieces.h"
 #include "lockstep/comm/shm/internal/tensors.h"
 #include "lockstep/comm/shm/reduce.h"
@@ -44,9 +45,10 @@ std::exception_ptr Aborted() {
 }  // namespace
 
 struct Pipeline::Call {
-  std::vector<at::Tensor> tensors;  // flat
+  std::vector<at::Tensor> tensors;  // of an all_reduce, flat
   c10d::ReduceOp op;                // never AVG
   bool average = false;
+  std::unique_ptr<HostExchange> exchange;  // of a tree_scatter
   uint64_t number = 0;
   bool done = false;  // guarded by the pipeline's mutex
 };
@@ -150,6 +152,17 @@ std::shared_ptr<Pipeline::Call> Pipeline::Push(const std::vector<at::Tensor>& te
     TORCH_CHECK_NOT_IMPLEMENTED(op != c10d::ReduceOp::PREMUL_SUM, "hierarchical: all_reduce has no premul_sum");
     call->tensors.push_back(tensor.detach().view({-1}));
   }
+  return Enqueue(std::move(call));
+}
+
+std::shared_ptr<Pipeline::Call> Pipeline::PushTreeScatter(const at::Tensor& received, const at::Tensor& leaf,
+                                                          std::shared_ptr<const comm::internal::HostSums> sums) {
+  auto call = std::make_shared<Call>();
+  call->exchange = std::make_unique<HostExchange>(levels_, received, leaf, std::move(sums));
+  return Enqueue(std::move(call));
+}
+
+std::shared_ptr<Pipeline::Call> Pipeline::Enqueue(std::shared_ptr<Call> call) {
   MutexLock lock(mutex_);
   call->number = next_number_++;
   if (failure_) return call;
@@ -220,11 +233,12 @@ void Pipeline::RunInward() {
   try {
     std::shared_ptr<Call> call;
     while (NextCall(call)) {
+      if (call->exchange) TreeScatterInward(call);
       uint32_t number = 0;
       for (const at::Tensor& tensor : call->tensors) {
         const int64_t parts = levels_.even && !IsSmall(tensor) ? levels_.inward->getSize() : 1;
         // Two hosts exchange whole parts, and need no shares.
-        const int64_t shares = levels_.hosts == 2 ? 1 : levels_.hosts;
+        const auto shares = static_cast<int64_t>(levels_.hosts.size() == 2 ? 1 : levels_.hosts.size());
         for (const Range& range : CutIntoPieces(tensor.numel(), tensor.element_size(), parts, shares)) {
           Piece piece = MakePiece(call, tensor, range.begin, range.count);
           piece.header.piece = number++;
@@ -239,6 +253,18 @@ void Pipeline::RunInward() {
     }
   } catch (...) {
     Fail(std::current_exception());
+  }
+}
+
+// A piece is passed on before it is sent, so that two ranks that send to each other receive, too.
+void Pipeline::TreeScatterInward(const std::shared_ptr<Call>& call) {
+  for (uint32_t number = 0; number < call->exchange->pieces(); ++number) {
+    call->exchange->Add(number, timeout_);
+    Piece piece;
+    piece.call = call;
+    piece.header.piece = number;
+    PassOn(kAcross, std::move(piece));
+    call->exchange->Send(number, call->number, timeout_);
   }
 }
 
@@ -285,7 +311,7 @@ Pipeline::Piece Pipeline::MakePiece(const std::shared_ptr<Call>& call, const at:
   piece.header.call = call->number;
   piece.header.elements = tensor.numel();
   piece.header.dtype = static_cast<uint16_t>(dtype);
-  piece.header.op = static_cast<uint16_t>(op);
+  piece.header.op = static_cast<uint8_t>(op);
   return piece;
 }
 
@@ -319,6 +345,9 @@ void Pipeline::Inward(Piece& piece) {
 // circle.
 void Pipeline::Across(Piece& piece) {
   if (piece.ends_call || !levels_.links) return;
+  if (const HostExchange* const exchange = piece.call->exchange.get()) {
+    return exchange->Receive(piece.header.piece, piece.call->number, timeout_);
+  }
   Links& links = *levels_.links;
   const int size = links.size(), rank = links.rank();
   const Range share = piece.Share(rank, size);
@@ -344,6 +373,7 @@ void Pipeline::Across(Piece& piece) {
 void Pipeline::Outward(Piece& piece) {
   if (piece.ends_call) {
     piece.call->tensors.clear();
+    piece.call->exchange.reset();
     MutexLock lock(mutex_);
     piece.call->done = true;
     return;

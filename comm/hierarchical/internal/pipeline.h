@@ -19,26 +19,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "lockstep/comm/hierarchical/internal/links.h"
+#include "lockstep/comm/hierarchical/internal/levels.h"
+#include "lockstep/comm/internal/tree_sum_backend.h"
 
 namespace lockstep::comm::hierarchical::internal {
 
-// The parts that one rank needs for an all_reduce over several hosts. There are two backends within the host, since one
-// piece of a tensor may be in the last phase where another is in the first.
-struct Levels {
-  c10::intrusive_ptr<c10d::Backend> inward;   // among the ranks of the host, for the first phase
-  c10::intrusive_ptr<c10d::Backend> outward;  // among the ranks of the host, for the last phase
-  std::unique_ptr<Links> links;               // among the column; null on a rank that is in none
-  bool even = true;                           // every host has as many ranks
-  int hosts = 1;
-  int size = 1;  // of the whole group
-};
-
-// The all_reduces of one rank, in pieces that go through the phases one behind the other. Each phase has a thread, so
-// calls progress whether or not a thread waits for them:
+// The all_reduces and tree_scatters of one rank, in pieces that go through the phases one behind the other. Each phase
+// has a thread, so calls progress whether or not a thread waits for them:
 //
 //   inward   reduces within the host and sends to the other hosts
-//   across   receives from the other hosts and reduces; with more than two hosts it sends the results
+//   across   receives from the other hosts, and reduces for an all_reduce; with more than two hosts it sends the results
 //   outward  with more than two hosts receives the results; passes the piece on within the host
 //
 // With two hosts the across thread does the outward phase too. Every rank takes calls and pieces in the same order.
@@ -53,8 +43,13 @@ class Pipeline {
   static absl::StatusOr<std::shared_ptr<Pipeline>> Create(Levels levels, std::chrono::milliseconds timeout);
   ~Pipeline();
 
+  const Levels& levels() const { return levels_; }
+
   // Starts an all_reduce. Throws c10::NotImplementedError if a tensor's dtype does not have the reduction.
   std::shared_ptr<Call> Push(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op);
+  // Starts a tree_scatter, as HostSumBackend::SumOnHosts(). Needs levels().even. Throws as Push() does.
+  std::shared_ptr<Call> PushTreeScatter(const at::Tensor& received, const at::Tensor& leaf,
+                                        std::shared_ptr<const comm::internal::HostSums> sums);
   bool Test(const Call& call);
   // Throws the call's error, or a DistBackendError after the time-out; 0 means the pipeline's own.
   void Finish(const Call& call, std::chrono::milliseconds timeout);
@@ -74,12 +69,14 @@ class Pipeline {
   absl::Status StartThreads();
   void RunInward();
   void RunThread(Phase phase, const std::function<void(Piece&)>& take);
+  std::shared_ptr<Call> Enqueue(std::shared_ptr<Call> call);
   bool NextCall(std::shared_ptr<Call>& call);
   bool NextPiece(Phase phase, Piece& piece);
   void PassOn(Phase phase, Piece piece);
   void Fail(std::exception_ptr error);
   bool IsStoppedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_ || failure_; }
 
+  void TreeScatterInward(const std::shared_ptr<Call>& call);
   Piece MakePiece(const std::shared_ptr<Call>& call, const at::Tensor& tensor, int64_t begin, int64_t count) const;
   void Inward(Piece& piece);
   void Across(Piece& piece);
