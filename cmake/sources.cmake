@@ -859,6 +859,7 @@ set(lockstep_ddp_checkpoint_third_party absl torch)
 set(lockstep_fsdp_sources
   fsdp/internal/buffer_pool.cc
   fsdp/internal/buffers.cc
+  fsdp/internal/freed_address.cc
   fsdp/internal/gradient_norms.cc
   fsdp/internal/module_units.cc
   fsdp/internal/paged_memory.cc

@@ -55,6 +55,13 @@ struct Options {
   // fast if the network goes through its units one after the other, and slower if it uses two of them in turn.
   int whole_units = 2;
 
+  // With kPaged: if code uses a freed parameter by its pointer (data_ptr, accessor, torch::save, a kernel that is called
+  // directly), no operator is seen, and the process ends by SIGSEGV. With `debug`, a line on standard error says before
+  // which parameter it was, and the thread's last operator. Bits and memory are the same. The parameters take as many bytes
+  // of address space, and every operator takes longer. Ranks may differ in it. With kSharedPages parameters are never
+  // freed, and it changes nothing.
+  bool debug = false;
+
   // All parameters must be of real floating-point numbers. Each rank then has its shards in private memory.
   std::optional<MixedPrecision> mixed_precision;
 

@@ -29,7 +29,7 @@ PagedUnit::Kept ShardsOf(const ShardedUnit& unit, const ShardsByPlace& all) {
 
 absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::ProcessGroup* group,
                                                                      const std::vector<ShardedUnit>& units,
-                                                                     int whole_units, const KeptShards* kept) {
+                                                                     const Options& options, const KeptShards* kept) {
   std::vector<std::string> names;
   int64_t bytes = 1;
   std::string shared;
@@ -49,17 +49,18 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::Proce
         absl::StrCat("on rank ", rank, " another tensor holds the memory of ", all[rank],
                      ", such as a view or a state dict, or it is a view itself: expected memory of its own"));
   }
-  std::unique_ptr<PagedMemory> memory(new PagedMemory(group, bytes, std::move(names), whole_units));
+  std::unique_ptr<PagedMemory> memory(new PagedMemory(group, bytes, std::move(names), options.whole_units));
   absl::Status status;
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = memory->Distribute(units, kept); }));
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = memory->Distribute(units, kept, options.debug); }));
   LOCKSTEP_RETURN_IF_ERROR(status);
   return std::unique_ptr<ParameterMemory>(std::move(memory));
 }
 
-absl::Status PagedMemory::Distribute(const std::vector<ShardedUnit>& units, const KeptShards* kept) {
+absl::Status PagedMemory::Distribute(const std::vector<ShardedUnit>& units, const KeptShards* kept, bool debug) {
   const ShardsByPlace shards = kept ? ByPlace(*kept) : ShardsByPlace();
   for (size_t i = 0; i < units.size(); ++i) {
     units_.push_back(std::make_shared<PagedUnit>(group_, units[i]));
+    if (debug) LOCKSTEP_RETURN_IF_ERROR(units_[i]->ReserveAddresses());
     const auto need = [this, i](PagedUnit& unit) { Need(unit, i); };
     if (kept) {
       units_[i]->Keep(units_[i], ShardsOf(units[i], shards), need);

@@ -22,12 +22,13 @@
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
 #include "lockstep/fsdp/internal/unit_order.h"
+#include "lockstep/fsdp/options.h"
 
 namespace lockstep::fsdp::internal {
 
 // A unit is gathered from all ranks when an operator uses one of its parameters. It is freed when its gradients have
-// been accumulated, at the end of backward, or when another unit is gathered: then `whole_units` stay, with that one.
-// Since a gather needs all ranks, parameters may be used between forward and AfterStep(), or in a forward without
+// been accumulated, at the end of backward, or when another unit is gathered: then Options::whole_units stay, with that
+// one. Since a gather needs all ranks, parameters may be used between forward and AfterStep(), or in a forward without
 // gradients, only.
 class PagedMemory final : public ParameterMemory {
  public:
@@ -35,8 +36,8 @@ class PagedMemory final : public ParameterMemory {
   // InvalidArgument: another tensor holds a parameter's memory. `kept` may be null. Otherwise its shards have the
   // values, which this rank gives the others at each gather, and whatever memory the parameters had is left.
   static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(comm::ProcessGroup* group,
-                                                                 const std::vector<ShardedUnit>& units, int whole_units,
-                                                                 const KeptShards* kept);
+                                                                 const std::vector<ShardedUnit>& units,
+                                                                 const Options& options, const KeptShards* kept);
   ~PagedMemory() override;
 
   at::Tensor Shard(size_t unit, const Piece& piece) const override { return units_[unit]->Shard(piece); }
@@ -67,7 +68,7 @@ class PagedMemory final : public ParameterMemory {
         group_(group),
         whole_units_(whole_units),
         order_(group, std::move(names)) {}
-  absl::Status Distribute(const std::vector<ShardedUnit>& units, const KeptShards* kept);
+  absl::Status Distribute(const std::vector<ShardedUnit>& units, const KeptShards* kept, bool debug);
 
   void Need(PagedUnit& unit, size_t index);
   absl::Status GatherAll();

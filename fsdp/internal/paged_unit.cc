@@ -28,6 +28,15 @@ void PagedUnit::ForPieces(const at::Tensor& all, const std::function<at::Tensor(
   }
 }
 
+absl::Status PagedUnit::ReserveAddresses() {
+  for (const NamedTensor& parameter : unit_.parameters) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        freed_.emplace_back(),
+        ReserveFreedAddress(group_->rank(), parameter.name, static_cast<int64_t>(parameter.tensor.nbytes())));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PagedUnit::Distribute(const std::shared_ptr<PagedUnit>& self, BufferPool& buffers,
                                    std::function<void(PagedUnit&)> need) {
   const c10::NoGradGuard no_grad;
@@ -51,6 +60,7 @@ absl::Status PagedUnit::Distribute(const std::shared_ptr<PagedUnit>& self, Buffe
   buffers.Give(buffer);
   need_ = std::move(need);
   for (const NamedTensor& parameter : unit_.parameters) MakePageable(parameter.tensor, self);
+  Free();
   return absl::OkStatus();
 }
 
@@ -64,6 +74,7 @@ void PagedUnit::Keep(const std::shared_ptr<PagedUnit>& self, Kept shards, std::f
     ReplaceData(tensor, at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().requires_grad(false)));
     MakePageable(tensor, self);
   }
+  Free();
 }
 
 void PagedUnit::Forsake() {
@@ -169,7 +180,8 @@ void PagedUnit::KeepWritten() {
 }
 
 at::Tensor PagedUnit::Free() {
-  for (const NamedTensor& parameter : unit_.parameters) SetData(parameter.tensor, nullptr);
+  for (size_t k = 0; k < unit_.parameters.size(); ++k)
+    SetData(unit_.parameters[k].tensor, freed_.empty() ? nullptr : freed_[k].get());
   versions_.clear();
   return std::exchange(whole_, at::Tensor());
 }

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/fsdp/internal/buffer_pool.h"
+#include "lockstep/fsdp/internal/freed_address.h"
 #include "lockstep/fsdp/internal/parameter_key.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
 
@@ -26,6 +27,10 @@ class PagedUnit final : public Pageable {
   // Takes over the parameters' values. `need` is called before an operator uses them; it throws StatusError if they
   // cannot be had. `group` is borrowed.
   PagedUnit(comm::ProcessGroup* group, ShardedUnit unit) : group_(group), unit_(std::move(unit)) {}
+
+  // For Options::debug, before Distribute() or Keep(): a freed parameter has an address, which must not be used. Returns
+  // the errors of ReserveFreedAddress().
+  absl::Status ReserveAddresses();
 
   // Gives each rank its share of rank 0's values, and frees the parameters. Every rank must call it.
   absl::Status Distribute(const std::shared_ptr<PagedUnit>& self, BufferPool& buffers,
@@ -76,8 +81,9 @@ class PagedUnit final : public Pageable {
   ShardedUnit unit_;
   at::Tensor share_;  // packed; undefined if there are kept shards
   Kept kept_;
-  at::Tensor whole_;                // bytes, while the values are present
-  std::vector<uint32_t> versions_;  // of the parameters, when they were gathered
+  at::Tensor whole_;                 // bytes, while the values are present
+  std::vector<uint32_t> versions_;   // of the parameters, when they were gathered
+  std::vector<FreedAddress> freed_;  // of the parameters; empty without Options::debug
   std::function<void(PagedUnit&)> need_;
   int uses_ = 0;
 };

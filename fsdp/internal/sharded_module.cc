@@ -119,7 +119,7 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> ShardedModule::MakeMemory(
   const bool shared = group_->size() == 1 || GroupAccess::TreeSumBackendOf(*group_, c10::DeviceType::CPU) != nullptr;
   const bool paged = options_.residency == Residency::kAuto ? !shared : options_.residency == Residency::kPaged;
   const KeptShards* const shards = masters_ ? &*masters_ : kept_;
-  if (paged) return PagedMemory::Create(group_, units, options_.whole_units, shards);
+  if (paged) return PagedMemory::Create(group_, units, options_, shards);
   return shards ? PublishedPages::Create(group_, units, *shards) : SharedPages::Create(group_, units);
 }
 
