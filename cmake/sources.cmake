@@ -933,9 +933,15 @@ set(lockstep_fsdp_checkpoint_sources
   fsdp/internal/sharded_parameters.cc
   fsdp/internal/state_gatherer.cc
   fsdp/internal/whole_optimizer.cc
+  fsdp/memory_report.cc
   fsdp/state_dict.cc
 )
-set(lockstep_fsdp_checkpoint_headers fsdp/full_state_dict.h fsdp/internal/sharded_access.h fsdp/state_dict.h)
+set(lockstep_fsdp_checkpoint_headers
+  fsdp/full_state_dict.h
+  fsdp/internal/sharded_access.h
+  fsdp/memory_report.h
+  fsdp/state_dict.h
+)
 set(lockstep_fsdp_checkpoint_components base base_torch comm checkpoint checkpoint_sharded fsdp)
 set(lockstep_fsdp_checkpoint_third_party absl torch)
 

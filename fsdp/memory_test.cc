@@ -1,17 +1,21 @@
-// The bytes of tensors that a paged rank has, beside the formula of README.md.
+// The bytes of tensors that a paged rank has, beside the formula of README.md and the estimate of memory_report.h.
 
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <iostream>
 #include <limits>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/testing/counting_allocator.h"
 #include "lockstep/fsdp/fully_sharded.h"
+#include "lockstep/fsdp/memory_report.h"
 #include "lockstep/fsdp/testing/settings.h"
 #include "lockstep/optim/adamw.h"
 
@@ -19,6 +23,7 @@ namespace lockstep::fsdp {
 namespace {
 
 using lockstep::testing::CountingAllocator;
+using ::testing::HasSubstr;
 using testing::OnRanks;
 
 constexpr int64_t kWidth = 256, kLayers = 8, kLayerBytes = (kWidth + 1) * kWidth * 4;
@@ -49,41 +54,55 @@ internal::KeptShards KeptShardsOf(const torch::nn::Sequential& net, const comm::
 
 // The bytes of a rank, on average: the ranks are threads.
 struct Bytes {
-  int64_t after_three_steps = 0, at_end = 0;
-  // The smallest peak of a step after the third. In some steps one rank is ahead, or a thread of Gloo frees a collective's
-  // tensors later.
-  int64_t peak = std::numeric_limits<int64_t>::max();
+  static constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  // After the last steps, the smallest: a thread of Gloo may free a collective's tensors later.
+  int64_t estimated = 0, after_three_steps = 0, at_end = kMost;
+  // The smallest peak of a step after the third. In some steps one rank is ahead.
+  int64_t peak = kMost;
 };
 
-Bytes Train(int ranks, Shard shard, int whole_units, int steps, bool keeps = false) {
+Options Paged(Shard shard, int whole_units) {
+  Options options;
+  options.units = {"*"};
+  options.shard = shard;
+  options.whole_units = whole_units;
+  options.residency = Residency::kPaged;
+  return options;
+}
+
+// `input_gradient`: as behind an embedding, the first layer computes a gradient of its input.
+Bytes Train(int ranks, const Options& options, int steps, bool keeps = false, bool input_gradient = true) {
   CountingAllocator::Install();
   const int64_t before = CountingAllocator::bytes();
   Bytes bytes;
+  std::atomic<int64_t> estimated = 0;
   const auto statuses = OnRanks(ranks, "gloo", [&](comm::ProcessGroup& group) -> absl::Status {
-    Options options;
-    options.units = {"*"};
-    options.shard = shard;
-    options.whole_units = whole_units;
-    options.residency = Residency::kPaged;
     const torch::nn::Sequential mlp = Mlp();
     internal::KeptShards kept;
     if (keeps) kept = KeptShardsOf(mlp, group);
     LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(mlp, &group, options, keeps ? &kept : nullptr));
+    estimated += EstimateMemory(net, /*states=*/2).peak;
     optim::AdamW optimizer(net.shards(), optim::AdamWOptions(1e-3).fused(true));
     for (int step = 1; step <= steps; ++step) {
-      // As behind an embedding, the first layer computes a gradient of its input.
-      net(at::ones({1, kWidth}).requires_grad_()).sum().backward();
+      for ([[maybe_unused]] const int virtual_rank : net.VirtualRanks(step))
+        net(at::ones({1, kWidth}).requires_grad_(input_gradient)).sum().backward();
       if (keeps) {
         LOCKSTEP_RETURN_IF_ERROR(kept.prepare_step());
         optimizer.step();
         LOCKSTEP_RETURN_IF_ERROR(kept.publish());
       } else {
-        LOCKSTEP_RETURN_IF_ERROR(net.Step(optimizer));
+        absl::Status met;  // all ranks have the gradients of their shards at once
+        LOCKSTEP_RETURN_IF_ERROR(net.Step([&] {
+          met = group.Barrier();
+          optimizer.step();
+        }));
+        LOCKSTEP_RETURN_IF_ERROR(met);
       }
       LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
       if (group.rank() == 0) {
-        bytes.at_end = (CountingAllocator::bytes() - before) / group.size();
-        if (step == 3) bytes.after_three_steps = bytes.at_end;
+        const int64_t now = (CountingAllocator::bytes() - before) / group.size();
+        if (step == 3) bytes.after_three_steps = now;
+        if (step > steps - 10) bytes.at_end = std::min(bytes.at_end, now);
         if (step > 3) bytes.peak = std::min(bytes.peak, (CountingAllocator::peak() - before) / group.size());
         CountingAllocator::Restart();
       }
@@ -92,6 +111,7 @@ Bytes Train(int ranks, Shard shard, int whole_units, int steps, bool keeps = fal
     return absl::OkStatus();
   });
   for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+  bytes.estimated = estimated / ranks;
   return bytes;
 }
 
@@ -100,7 +120,7 @@ TEST(PagedMemory, ARankHasItsPartOfTheStateAndAFewUnits) {
   for (const Shard shard : {Shard::kElements, Shard::kRows}) {
     for (const int whole_units : {1, 2}) {
       const int ranks = 2 * whole_units;
-      const Bytes bytes = Train(ranks, shard, whole_units, 20);
+      const Bytes bytes = Train(ranks, Paged(shard, whole_units), 20);
       const int64_t state = 4 * parameters / ranks;  // parameters, gradients, and two states of AdamW
       const double units = static_cast<double>(bytes.peak - state) / kLayerBytes;
       std::cout << ranks << " ranks, whole_units " << whole_units << (shard == Shard::kRows ? ", rows" : "")
@@ -116,7 +136,7 @@ TEST(PagedMemory, ARankHasItsPartOfTheStateAndAFewUnits) {
 TEST(PagedMemory, ARankHasItsPartOfWhatIsOnTwoRanks) {
   const int64_t parameters = kLayers * kLayerBytes;
   for (const int ranks : {2, 4}) {
-    const Bytes bytes = Train(ranks, Shard::kElements, /*whole_units=*/2, 20, /*keeps=*/true);
+    const Bytes bytes = Train(ranks, Paged(Shard::kElements, 2), 20, /*keeps=*/true);
     const int64_t state = 2 * 4 * parameters / ranks;
     const double units = static_cast<double>(bytes.peak - state) / kLayerBytes;
     std::cout << ranks << " ranks: at peak 2 (P + G + O) / W and " << units << " units; after a step "
@@ -127,9 +147,56 @@ TEST(PagedMemory, ARankHasItsPartOfWhatIsOnTwoRanks) {
 }
 
 TEST(PagedMemory, StepsLeakNothing) {
-  const Bytes bytes = Train(2, Shard::kElements, 2, 100);
-  // Threads of Gloo may free the last collective's tensors later.
-  EXPECT_NEAR(bytes.at_end, bytes.after_three_steps, 2000);
+  const Bytes bytes = Train(2, Paged(Shard::kElements, 2), 100);
+  EXPECT_LT(bytes.at_end, bytes.after_three_steps + 2000);
+}
+
+TEST(MemoryReport, EstimatesThePeak) {
+  const auto expect = [](const char* what, const Options& options, bool keeps = false) {
+    const Bytes bytes = Train(2, options, 8, keeps, /*input_gradient=*/false);
+    std::cout << what << ": estimated " << bytes.estimated << ", at peak " << bytes.peak << "\n";
+    EXPECT_NEAR(bytes.peak, bytes.estimated, 0.05 * bytes.estimated) << what;
+  };
+  for (const int whole_units : {1, 2}) {
+    const Options elements = Paged(Shard::kElements, whole_units);
+    expect("elements", elements);
+    expect("rows", Paged(Shard::kRows, whole_units));
+    expect("kept shards", elements, /*keeps=*/true);
+    Options mixed = elements;
+    mixed.mixed_precision.emplace();
+    expect("mixed precision", mixed);
+  }
+  Options virtual_ranks = Paged(Shard::kElements, 2);
+  virtual_ranks.virtual_ranks = 8;
+  expect("virtual ranks", virtual_ranks);
+}
+
+// The layers have 2.008 MiB.
+TEST(MemoryReport, IsALineOfEachRank) {
+  const auto expect = [](const char* backend, const char* estimated_line, const char* counted_line) {
+    const auto statuses = OnRanks(2, backend, [&](comm::ProcessGroup& group) -> absl::Status {
+      Options options;
+      options.units = {"*"};
+      LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(Mlp(), &group, options));
+      optim::AdamW optimizer(net.shards(), optim::AdamWOptions(1e-3).fused(true));
+      const MemoryReport estimated = EstimateMemory(net, /*states=*/2);
+      EXPECT_EQ(estimated.ToString(), absl::StrCat("rank ", group.rank(), ": ", estimated_line));
+      net(at::ones({1, kWidth})).sum().backward();
+      LOCKSTEP_RETURN_IF_ERROR(net.Step(optimizer));
+      LOCKSTEP_ASSIGN_OR_RETURN(const MemoryReport counted, CountMemory(net, optimizer));
+      EXPECT_THAT(counted.ToString(), HasSubstr(absl::StrCat("rank ", group.rank(), ": ", counted_line)));
+      // And a number of four bytes for each shard.
+      EXPECT_EQ(counted.optimizer, estimated.optimizer + 4 * static_cast<int64_t>(net.shards().size()));
+      EXPECT_EQ(counted.units, estimated.units);
+      EXPECT_GT(counted.peak, estimated.peak);  // with LibTorch
+      return group.Barrier();
+    });
+    for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+  };
+  expect("shm", "shared pages 2.0 MiB, gradients 1.0 MiB, optimizer 2.0 MiB, units 0.5 MiB, at peak 5.8 MiB",
+         "shared pages 2.0 MiB, gradients 1.0 MiB, optimizer 2.0 MiB, units 0.5 MiB, at peak ");
+  expect("gloo", "shards 1.0 MiB, gradients 1.0 MiB, optimizer 2.0 MiB, units 0.5 MiB, at peak 5.0 MiB",
+         "shards 1.0 MiB, gradients 1.0 MiB, optimizer 2.0 MiB, units 0.5 MiB, at peak ");
 }
 
 }  // namespace

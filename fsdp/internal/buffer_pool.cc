@@ -9,10 +9,11 @@
 
 namespace lockstep::fsdp::internal {
 
-at::Tensor BufferPool::Allocate() const {
+at::Tensor BufferPool::Allocate() {
   const c10::InferenceMode no_inference(false);  // an evaluation's buffer may be a training step's later
   absl::StatusOr<at::Tensor> buffer = group_->AllocateShared({bytes_}, at::kByte);
   ThrowIfError(buffer.status());
+  ++allocated_;
   return *std::move(buffer);
 }
 

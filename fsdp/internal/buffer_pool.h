@@ -28,11 +28,16 @@ class BufferPool {
   at::Tensor Take();
   void Give(at::Tensor buffer);
 
+  // The bytes of one buffer, and of all that have been allocated.
+  int64_t buffer_bytes() const { return bytes_; }
+  int64_t allocated_bytes() const { return allocated_ * bytes_; }
+
  private:
-  at::Tensor Allocate() const;
+  at::Tensor Allocate();
 
   comm::ProcessGroup* const group_;
   const int64_t bytes_;
+  int64_t allocated_ = 0;  // buffers
   std::vector<at::Tensor> free_;
 };
 

@@ -77,6 +77,16 @@ PagedMemory::~PagedMemory() {
 
 std::string PagedMemory::Who() const { return absl::StrCat("rank ", group_->rank(), ": fully sharded training"); }
 
+ParameterMemory::Bytes PagedMemory::bytes() const {
+  Bytes bytes;
+  int64_t most = std::min<int64_t>(whole_units_, static_cast<int64_t>(units_.size()));
+  const auto in_order = [](const std::shared_ptr<PagedUnit>& unit) { return unit->in_order(); };
+  if (!std::all_of(units_.begin(), units_.end(), in_order)) ++most;  // for the shares of a unit that is gathered
+  for (const std::shared_ptr<PagedUnit>& unit : units_) bytes.shards += unit->own_bytes();
+  bytes.buffers = most * buffers().buffer_bytes();
+  return bytes;
+}
+
 void PagedMemory::BeginForward() {
   if (std::exchange(assembled_, false)) FreeAll();  // the other ranks gather
   ThrowIfError(std::exchange(written_, absl::OkStatus()));

@@ -41,6 +41,7 @@ class PagedMemory final : public ParameterMemory {
   ~PagedMemory() override;
 
   at::Tensor Shard(size_t unit, const Piece& piece) const override { return units_[unit]->Shard(piece); }
+  Bytes bytes() const override;
   // A reduction is waited for: the next unit is gathered after it anyway, and can have its memory.
   size_t reductions() const override { return 0; }
   void BeforeUse(const std::function<void()>& next) override { before_use_ = next; }

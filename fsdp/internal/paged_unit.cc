@@ -112,6 +112,13 @@ std::string PagedUnit::Written() const {
   return "";
 }
 
+int64_t PagedUnit::own_bytes() const {
+  if (share_.defined()) return static_cast<int64_t>(share_.nbytes());
+  int64_t bytes = 0;
+  for (const auto& [place, shard] : kept_) bytes += static_cast<int64_t>(shard.nbytes());
+  return bytes;
+}
+
 at::Tensor PagedUnit::Shard(const Piece& piece) const {
   if (!share_.defined()) return kept_.at({piece.parameter, piece.begin});
   return share_.narrow(0, piece.in_share, piece.end - piece.begin);

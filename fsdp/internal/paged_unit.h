@@ -54,6 +54,9 @@ class PagedUnit final : public Pageable {
 
   // The bytes of all ranks' shares, and so the least size of the buffer in which they are gathered.
   int64_t bytes() const { return group_->size() * unit_.layout.share * unit_.parameters[0].tensor.element_size(); }
+  // The bytes of this rank's share, or of its kept shards.
+  int64_t own_bytes() const;
+  bool in_order() const { return unit_.layout.in_order; }
   at::Tensor Shard(const Piece& piece) const;
 
   // Gathers all values into `whole`, which has bytes() bytes or more. Every rank must call it.

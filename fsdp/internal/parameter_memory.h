@@ -27,8 +27,17 @@ class ParameterMemory {
   // Returns the memory of a piece that this rank owns: flat, with the parameter's values. The optimizer steps it.
   virtual at::Tensor Shard(size_t unit, const Piece& piece) const = 0;
 
+  // The bytes that this rank has, besides gradients.
+  struct Bytes {
+    int64_t shards = 0;   // that are not in `pages`
+    int64_t pages = 0;    // in common with the other ranks of the host
+    int64_t buffers = 0;  // of buffers(), at most
+  };
+  virtual Bytes bytes() const = 0;
+
   // Buffers that hold any unit's gradients, for their reduction.
   BufferPool& buffers() { return buffers_; }
+  const BufferPool& buffers() const { return buffers_; }
   // The number of reductions that may be under way, each with a buffer, when autograd goes on. If it is 0, a unit is
   // reduced when autograd has released the gradients: at the latest when `next` is called, before a unit is used.
   virtual size_t reductions() const = 0;

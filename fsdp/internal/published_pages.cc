@@ -30,6 +30,12 @@ at::Tensor PublishedPages::Shard(size_t unit, const Piece& piece) const {
   return shards_.at({names_[unit][piece.parameter], piece.begin});
 }
 
+ParameterMemory::Bytes PublishedPages::bytes() const {
+  Bytes bytes = {0, pages_->bytes().pages, buffers().allocated_bytes()};
+  for (const auto& [place, shard] : shards_) bytes.shards += static_cast<int64_t>(shard.nbytes());
+  return bytes;
+}
+
 absl::Status PublishedPages::AfterStep() {
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [this] {
     const c10::NoGradGuard no_grad;

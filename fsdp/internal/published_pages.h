@@ -32,6 +32,7 @@ class PublishedPages final : public ParameterMemory {
 
   // The kept shard's own tensor.
   at::Tensor Shard(size_t unit, const Piece& piece) const override;
+  Bytes bytes() const override;
   size_t reductions() const override { return pages_->reductions(); }
   absl::Status BeginFull(bool /*write*/) override { return absl::OkStatus(); }
   absl::Status EndFull() override { return absl::OkStatus(); }

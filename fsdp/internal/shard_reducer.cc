@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/numeric/bits.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -188,6 +189,19 @@ at::Tensor ShardReducer::GradientOf(size_t index, const Piece& piece) const {
   const int64_t first = unit.sharded.layout.slices[group_->rank()];
   if (unit.sum.result().narrow(0, piece.flag() - first, 1).item<double>() == 0) return {};
   return unit.sum.result().narrow(0, piece.offset - first, piece.end - piece.begin).to(unit.sharded.shard_dtype);
+}
+
+ShardReducer::GradientBytes ShardReducer::gradient_bytes() const {
+  // Before the last round, TreeScatter has as many sums as there are ones in the number of rounds.
+  const int most = std::max<int>(1, absl::bit_width(static_cast<unsigned>(rounds())) - 1);
+  GradientBytes bytes;
+  for (const Unit& unit : units_) {
+    const at::Tensor& sum = unit.sum.result();
+    const at::ScalarType dtype = unit.sharded.shard_dtype;
+    bytes.sums += most * static_cast<int64_t>(sum.nbytes());
+    if (sum.scalar_type() != dtype) bytes.copies += sum.numel() * static_cast<int64_t>(c10::elementSize(dtype));
+  }
+  return bytes;
 }
 
 void ShardReducer::Clear() { reduced_ = 0; }

@@ -59,6 +59,12 @@ class ShardReducer {
   // After Wait(): the mean gradient of a piece that this rank owns, flat, in the shard's dtype. Undefined if no rank had
   // one.
   at::Tensor GradientOf(size_t unit, const Piece& piece) const;
+  // The bytes of this rank's sums between two rounds, at most, and of the gradients that GradientOf() copies, since shards
+  // have another dtype.
+  struct GradientBytes {
+    int64_t sums = 0, copies = 0;
+  };
+  GradientBytes gradient_bytes() const;
   // After the optimizer's step: the next one begins.
   void Clear();
 

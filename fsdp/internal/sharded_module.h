@@ -62,6 +62,7 @@ class ShardedModule {
   // this rank's pieces in order, and then the frozen ones.
   std::vector<const ShardedUnit*> units() const;
   ParameterMemory& memory() const { return *memory_; }
+  ShardReducer::GradientBytes gradient_bytes() const { return reducer_->gradient_bytes(); }
 
   // False: backward only accumulates gradients in the module's parameters.
   void set_sync(bool sync) { reducer_->set_sync(sync); }

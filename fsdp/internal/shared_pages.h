@@ -30,6 +30,7 @@ class SharedPages final : public ParameterMemory {
   static int64_t BufferBytes(const std::vector<ShardedUnit>& units);
 
   at::Tensor Shard(size_t unit, const Piece& piece) const override;
+  Bytes bytes() const override { return {0, static_cast<int64_t>(memory_.nbytes()), buffers().allocated_bytes()}; }
   size_t reductions() const override { return 2; }
   absl::Status BeginFull(bool write) override;
   absl::Status EndFull() override { return writes_ ? group_->Barrier() : absl::OkStatus(); }

@@ -50,6 +50,7 @@ COMPONENTS = {
     "fsdp_checkpoint": [
         "//fsdp:flat_boxes",
         "//fsdp:full_state_dict",
+        "//fsdp:memory_report",
         "//fsdp:optimizer_loader",
         "//fsdp:sharded_access",
         "//fsdp:sharded_parameters",
