@@ -14,6 +14,7 @@
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/hierarchical/internal/address.h"
 #include "lockstep/comm/hierarchical/internal/links.h"
+#include "lockstep/comm/hierarchical/internal/piece.h"
 #include "lockstep/comm/hierarchical/internal/pipeline.h"
 #include "lockstep/comm/hierarchical/internal/topology.h"
 #include "lockstep/comm/internal/tree_sum_backend.h"
@@ -22,6 +23,7 @@ namespace lockstep::comm::hierarchical {
 namespace {
 
 using internal::AddressForOtherHosts;
+using internal::Call;
 using internal::Levels;
 using internal::Links;
 using internal::LinksOptions;
@@ -34,8 +36,8 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 class HierarchicalWork final : public c10d::Work {
  public:
-  HierarchicalWork(int rank, c10d::OpType type, std::shared_ptr<Pipeline> pipeline,
-                   std::shared_ptr<Pipeline::Call> call, std::vector<at::Tensor> tensors)
+  HierarchicalWork(int rank, c10d::OpType type, std::shared_ptr<Pipeline> pipeline, std::shared_ptr<Call> call,
+                   std::vector<at::Tensor> tensors)
       : Work(rank, type), pipeline_(std::move(pipeline)), call_(std::move(call)), tensors_(std::move(tensors)) {}
 
   bool isCompleted() override { return pipeline_->Test(*call_); }
@@ -48,7 +50,7 @@ class HierarchicalWork final : public c10d::Work {
 
  private:
   const std::shared_ptr<Pipeline> pipeline_;
-  const std::shared_ptr<Pipeline::Call> call_;
+  const std::shared_ptr<Call> call_;
   const std::vector<at::Tensor> tensors_;
 };
 

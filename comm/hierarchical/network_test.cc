@@ -1,8 +1,9 @@
-// Ranks on two hosts with two ranks each: threads in network namespaces.
+// Ranks on two hosts with two ranks each, or on others: threads in network namespaces.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <functional>
@@ -58,11 +59,12 @@ void MakeBuffersSmall() {
   }
 }
 
-void RunOnTwoHosts(const std::string& backend, const std::function<absl::Status(ProcessGroup&)>& body,
-                   const Setting& setting = {}) {
-  const auto hosts = testing::NetworkHosts::Create(2);
+void RunOnHosts(const std::string& backend, const std::function<absl::Status(ProcessGroup&)>& body,
+                const Setting& setting = {}) {
+  const int count = *std::max_element(setting.host_of.begin(), setting.host_of.end()) + 1;
+  const auto hosts = testing::NetworkHosts::Create(count);
   ASSERT_TRUE(hosts.ok()) << hosts.status();
-  for (int host = 0; setting.small_buffers && host < 2; ++host) (*hosts)->Run(host, MakeBuffersSmall);
+  for (int host = 0; setting.small_buffers && host < count; ++host) (*hosts)->Run(host, MakeBuffersSmall);
   std::vector<std::unique_ptr<ProcessGroup>> groups(kRanks);
   std::vector<absl::Status> results(kRanks);
   std::vector<std::thread> threads;
@@ -87,13 +89,13 @@ void RunOnTwoHosts(const std::string& backend, const std::function<absl::Status(
   for (const absl::Status& result : results) EXPECT_EQ(result, absl::OkStatus());
 }
 
-TEST(Network, HierarchicalReducesOverTwoHosts) { RunOnTwoHosts("hierarchical", UseTheGroup); }
+TEST(Network, HierarchicalReducesOverTwoHosts) { RunOnHosts("hierarchical", UseTheGroup); }
 
 TEST(Network, HierarchicalWritesNothingToStandardErrorWhileRanksWaitForALateOne) {
   Setting setting;
   setting.late = absl::Milliseconds(1200);
   ::testing::internal::CaptureStderr();
-  RunOnTwoHosts("hierarchical", UseTheGroup, setting);
+  RunOnHosts("hierarchical", UseTheGroup, setting);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
@@ -128,7 +130,7 @@ double SentByATreeScatter(const Setting& setting) {
     EXPECT_TRUE(at::equal(sum.result(), at::full({kNumel / kRanks}, 1.5F)));
     return group.Barrier();
   };
-  RunOnTwoHosts("hierarchical", body, setting);
+  RunOnHosts("hierarchical", body, setting);
   return static_cast<double>(sent) / (kNumel * 4);
 }
 
@@ -155,8 +157,17 @@ TEST(Network, ATreeScatterReceivesWhileItSends) {
   EXPECT_GE(SentByATreeScatter(setting), 0.5);
 }
 
+TEST(Network, AnAllReduceReceivesWhileItSends) {
+  for (const std::vector<int>& host_of : {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 0, 1, 2}}) {
+    Setting setting;
+    setting.host_of = host_of;
+    setting.small_buffers = true;
+    RunOnHosts("hierarchical", UseTheGroup, setting);
+  }
+}
+
 TEST(Network, AutoTakesWhatTheHostsAllow) {
-  RunOnTwoHosts("auto", [](ProcessGroup& group) {
+  RunOnHosts("auto", [](ProcessGroup& group) {
     LOCKSTEP_RETURN_IF_ERROR(UseTheGroup(group));
     return UseTheHostsGroup(group);
   });

@@ -1,7 +1,6 @@
 #include "lockstep/comm/hierarchical/internal/pipeline.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "lockstep/base/thread.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/hierarchical/internal/host_exchange.h"
+#include "lockstep/comm/hierarchical/internal/piece.h"
 #include "lockstep/comm/hierarchical/internal/pieces.h"
 #include "lockstep/comm/shm/internal/tensors.h"
 #include "lockstep/comm/shm/reduce.h"
@@ -30,8 +30,6 @@ Options With(const c10d::ReduceOp& op) {
   return options;
 }
 
-bool IsSmall(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()) <= kSmallBytes; }
-
 void Divide(const at::Tensor& flat, int64_t divisor) {
   for (int64_t begin = 0; begin < flat.numel(); begin += kDividedAtOnce) {
     flat.narrow(0, begin, std::min(kDividedAtOnce, flat.numel() - begin)).div_(divisor);
@@ -43,47 +41,6 @@ std::exception_ptr Aborted() {
 }
 
 }  // namespace
-
-struct Pipeline::Call {
-  std::vector<at::Tensor> tensors;  // of an all_reduce, flat
-  c10d::ReduceOp op;                // never AVG
-  bool average = false;
-  std::unique_ptr<HostExchange> exchange;  // of a tree_scatter
-  uint64_t number = 0;
-  bool done = false;  // guarded by the pipeline's mutex
-};
-
-struct Pipeline::Piece {
-  // Which elements this rank exchanges with its column, and how they reach the other ranks of the host.
-  enum class Way {
-    kWhole,      // every rank has the sum of its host, and exchanges all of it
-    kParts,      // each rank has a part
-    kFirstRank,  // the host's first rank has the sum
-  };
-
-  std::shared_ptr<Call> call;
-  Way way = Way::kWhole;
-  at::Tensor data;     // flat
-  at::Tensor rest;     // the tensor's elements of which `data` is a padded copy; usually undefined
-  at::Tensor part;     // what this rank exchanges
-  bool direct = true;  // each host sends all of `part` to each; otherwise each host reduces a share of it
-  bool ends_call = false;
-  PieceHeader header;  // without bytes
-  shm::ReduceFunction reduce = nullptr;
-
-  char* At(int64_t element) const {
-    return static_cast<char*>(part.data_ptr()) + element * static_cast<int64_t>(part.element_size());
-  }
-  // The elements that rank `index` of the column reduces.
-  Range Share(int index, int shares) const {
-    return direct ? Range{0, part.numel()} : ShareOf(part.numel(), index, shares);
-  }
-  PieceHeader HeaderFor(Range range) const {
-    PieceHeader with_bytes = header;
-    with_bytes.bytes = range.count * part.element_size();
-    return with_bytes;
-  }
-};
 
 absl::StatusOr<std::shared_ptr<Pipeline>> Pipeline::Create(Levels levels, std::chrono::milliseconds timeout) {
   std::shared_ptr<Pipeline> pipeline(new Pipeline(std::move(levels), timeout));
@@ -108,7 +65,8 @@ absl::Status Pipeline::StartThreads() {
       if (two_hosts) {
         Outward(piece);
       } else {
-        PassOn(kOutward, std::move(piece));
+        PassOn(kOutward, piece);
+        SendResults(piece);
       }
     });
   }));
@@ -142,7 +100,7 @@ void Pipeline::Fail(std::exception_ptr error) {
   for (auto& pieces : pieces_) pieces.clear();
 }
 
-std::shared_ptr<Pipeline::Call> Pipeline::Push(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op) {
+std::shared_ptr<Call> Pipeline::Push(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op) {
   auto call = std::make_shared<Call>();
   call->average = op == c10d::ReduceOp::AVG;
   call->op = call->average ? c10d::ReduceOp(c10d::ReduceOp::SUM) : op;
@@ -155,14 +113,14 @@ std::shared_ptr<Pipeline::Call> Pipeline::Push(const std::vector<at::Tensor>& te
   return Enqueue(std::move(call));
 }
 
-std::shared_ptr<Pipeline::Call> Pipeline::PushTreeScatter(const at::Tensor& received, const at::Tensor& leaf,
-                                                          std::shared_ptr<const comm::internal::HostSums> sums) {
+std::shared_ptr<Call> Pipeline::PushTreeScatter(const at::Tensor& received, const at::Tensor& leaf,
+                                                std::shared_ptr<const comm::internal::HostSums> sums) {
   auto call = std::make_shared<Call>();
   call->exchange = std::make_unique<HostExchange>(levels_, received, leaf, std::move(sums));
   return Enqueue(std::move(call));
 }
 
-std::shared_ptr<Pipeline::Call> Pipeline::Enqueue(std::shared_ptr<Call> call) {
+std::shared_ptr<Call> Pipeline::Enqueue(std::shared_ptr<Call> call) {
   MutexLock lock(mutex_);
   call->number = next_number_++;
   if (failure_) return call;
@@ -240,10 +198,12 @@ void Pipeline::RunInward() {
         // Two hosts exchange whole parts, and need no shares.
         const auto shares = static_cast<int64_t>(levels_.hosts.size() == 2 ? 1 : levels_.hosts.size());
         for (const Range& range : CutIntoPieces(tensor.numel(), tensor.element_size(), parts, shares)) {
-          Piece piece = MakePiece(call, tensor, range.begin, range.count);
+          Piece piece = MakePiece(levels_, call, tensor, range);
           piece.header.piece = number++;
+          piece.number = ++made_;
           Inward(piece);
-          PassOn(kAcross, std::move(piece));
+          PassOn(kAcross, piece);
+          SendShares(piece);
         }
       }
       Piece end;
@@ -256,7 +216,6 @@ void Pipeline::RunInward() {
   }
 }
 
-// A piece is passed on before it is sent, so that two ranks that send to each other receive, too.
 void Pipeline::TreeScatterInward(const std::shared_ptr<Call>& call) {
   for (uint32_t number = 0; number < call->exchange->pieces(); ++number) {
     call->exchange->Add(number, timeout_);
@@ -281,40 +240,6 @@ void Pipeline::RunThread(Phase phase, const std::function<void(Piece&)>& take) {
   }
 }
 
-Pipeline::Piece Pipeline::MakePiece(const std::shared_ptr<Call>& call, const at::Tensor& tensor, int64_t begin,
-                                    int64_t count) const {
-  Piece piece;
-  piece.call = call;
-  piece.data = tensor.narrow(0, begin, count);
-  const int64_t parts = levels_.inward->getSize();
-  const bool small = IsSmall(tensor);
-  if (!levels_.even) {
-    piece.way = Piece::Way::kFirstRank;
-  } else if (small) {
-    piece.way = Piece::Way::kWhole;
-  } else {
-    piece.way = Piece::Way::kParts;
-    if (count % parts != 0) {
-      piece.rest = piece.data;
-      piece.data = at::zeros({(count + parts - 1) / parts * parts}, tensor.options());
-      piece.data.narrow(0, 0, count).copy_(piece.rest);
-    }
-  }
-  piece.part = piece.data;
-  if (piece.way == Piece::Way::kParts) {
-    piece.part = piece.data.view({parts, -1})[levels_.inward->getRank()];
-  }
-  piece.direct = !levels_.links || levels_.links->size() == 2 || small;
-  const shm::DType dtype = shm::internal::DTypeOf(tensor);
-  const shm::Op op = shm::internal::OpFor("all_reduce", call->op, tensor);
-  piece.reduce = shm::ReduceFunctionFor(dtype, op);
-  piece.header.call = call->number;
-  piece.header.elements = tensor.numel();
-  piece.header.dtype = static_cast<uint16_t>(dtype);
-  piece.header.op = static_cast<uint8_t>(op);
-  return piece;
-}
-
 void Pipeline::Inward(Piece& piece) {
   const c10d::ReduceOp& op = piece.call->op;
   c10::intrusive_ptr<c10d::Work> work;
@@ -332,6 +257,9 @@ void Pipeline::Inward(Piece& piece) {
       break;
   }
   work->wait(timeout_);
+}
+
+void Pipeline::SendShares(const Piece& piece) {
   if (!levels_.links) return;
   const int size = levels_.links->size(), rank = levels_.links->rank();
   for (int distance = 1; distance < size; ++distance) {
@@ -339,6 +267,18 @@ void Pipeline::Inward(Piece& piece) {
     const Range share = piece.Share(peer, size);
     ThrowIfError(levels_.links->Send(peer, 0, piece.HeaderFor(share), piece.At(share.begin), timeout_));
   }
+  MutexLock lock(mutex_);
+  sent_ = piece.number;
+}
+
+void Pipeline::AwaitSent(const Piece& piece) {
+  const auto sent = [this, &piece] {
+    mutex_.AssertHeld();
+    return IsStoppedLocked() || sent_ >= piece.number;
+  };
+  MutexLock lock(mutex_);
+  mutex_.Await(absl::Condition(&sent));
+  if (IsStoppedLocked()) std::rethrow_exception(Aborted());
 }
 
 // The ranks that send at a distance of 1 are heard first, as they send first, so no ranks wait for each other in a
@@ -360,13 +300,20 @@ void Pipeline::Across(Piece& piece) {
     ThrowIfError(links.Receive(peer, 0, header, to, timeout_));
     inputs[peer] = to;
   }
+  AwaitSent(piece);
   char* const own = piece.At(share.begin);
   inputs[rank] = own;
   piece.reduce(&own, 1, inputs.data(), size, share.count, nullptr);
   if (piece.call->average) Divide(piece.part.narrow(0, share.begin, share.count), levels_.size);
-  if (piece.direct) return;
+}
+
+void Pipeline::SendResults(const Piece& piece) {
+  if (piece.ends_call || piece.direct || !levels_.links) return;
+  const int size = levels_.links->size(), rank = levels_.links->rank();
+  const Range share = piece.Share(rank, size);
   for (int distance = 1; distance < size; ++distance) {
-    ThrowIfError(links.Send((rank + distance) % size, 1, header, own, timeout_));
+    const int peer = (rank + distance) % size;
+    ThrowIfError(levels_.links->Send(peer, 1, piece.HeaderFor(share), piece.At(share.begin), timeout_));
   }
 }
 

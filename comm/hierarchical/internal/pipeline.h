@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "lockstep/comm/hierarchical/internal/levels.h"
+#include "lockstep/comm/hierarchical/internal/piece.h"
 #include "lockstep/comm/internal/tree_sum_backend.h"
 
 namespace lockstep::comm::hierarchical::internal {
@@ -31,14 +32,15 @@ namespace lockstep::comm::hierarchical::internal {
 //   across   receives from the other hosts, and reduces for an all_reduce; with more than two hosts it sends the results
 //   outward  with more than two hosts receives the results; passes the piece on within the host
 //
+// A piece is passed on before it is sent, so that ranks that send to each other receive, too, however little the system
+// buffers. The across thread changes what the inward thread sends only when it is sent.
+//
 // With two hosts the across thread does the outward phase too. Every rank takes calls and pieces in the same order.
 // Hosts are added in order, so every rank gets the same bits.
 //
 // After the first error the pipeline has failed: calls under way and later ones end with that error. Thread-safe.
 class Pipeline {
  public:
-  struct Call;
-
   // ResourceExhausted: the threads cannot start.
   static absl::StatusOr<std::shared_ptr<Pipeline>> Create(Levels levels, std::chrono::milliseconds timeout);
   ~Pipeline();
@@ -62,7 +64,6 @@ class Pipeline {
   void Stop();
 
  private:
-  struct Piece;
   enum Phase { kAcross, kOutward, kQueues };  // the phases that a queue leads to
 
   Pipeline(Levels levels, std::chrono::milliseconds timeout);
@@ -77,21 +78,25 @@ class Pipeline {
   bool IsStoppedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_ || failure_; }
 
   void TreeScatterInward(const std::shared_ptr<Call>& call);
-  Piece MakePiece(const std::shared_ptr<Call>& call, const at::Tensor& tensor, int64_t begin, int64_t count) const;
   void Inward(Piece& piece);
+  void SendShares(const Piece& piece);
   void Across(Piece& piece);
+  void AwaitSent(const Piece& piece);
+  void SendResults(const Piece& piece);
   void Outward(Piece& piece);
 
   Levels levels_;
   const std::chrono::milliseconds timeout_;
   std::vector<std::thread> threads_;
   std::vector<char> scratch_;  // of the across thread
+  uint64_t made_ = 0;          // by the inward thread: pieces of all_reduces
 
   absl::Mutex mutex_;
   std::deque<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);  // not begun
   std::list<Piece> pieces_[kQueues] ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Call> last_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t sent_ ABSL_GUARDED_BY(mutex_) = 0;  // the number of the last piece whose shares are sent
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::exception_ptr failure_ ABSL_GUARDED_BY(mutex_);
 };
