@@ -351,6 +351,7 @@ set(lockstep_comm_hierarchical_sources
   comm/hierarchical/internal/host_exchange.cc
   comm/hierarchical/internal/links.cc
   comm/hierarchical/internal/meeting.cc
+  comm/hierarchical/internal/piece.cc
   comm/hierarchical/internal/pieces.cc
   comm/hierarchical/internal/pipeline.cc
   comm/hierarchical/internal/topology.cc
