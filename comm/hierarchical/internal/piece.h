@@ -42,7 +42,7 @@ struct Piece {
   at::Tensor part;     // what this rank exchanges
   bool direct = true;  // each host sends all of `part` to each; otherwise each host reduces a share of it
   bool ends_call = false;
-  uint64_t number = 0;  // of an all_reduce's piece: counts those of all calls, from 1 on
+  uint64_t number = 0;  // of an all_reduce: counts the pieces of all calls, from 1 on
   PieceHeader header;   // without bytes
   shm::ReduceFunction reduce = nullptr;
 
