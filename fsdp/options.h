@@ -37,7 +37,7 @@ struct MixedPrecision {
   // The dtype of the module's parameters and their gradients in forward and backward. Tensors of floating-point numbers
   // that are given to forward are converted to it. Buffers keep their dtype.
   at::ScalarType param_dtype = at::kBFloat16;
-  // The dtype in which gradients are averaged over the ranks. std::nullopt: param_dtype.
+  // The dtype in which gradients are averaged over the ranks, and added under NoSync. std::nullopt: param_dtype.
   std::optional<at::ScalarType> reduce_dtype;
 };
 

@@ -52,19 +52,19 @@ at::Tensor FlatGradient(const NamedTensor& parameter) {
 ShardReducer::ShardReducer(comm::ProcessGroup* group, ParameterMemory* memory, int leaves,
                            std::vector<ShardedUnit> units)
     : group_(group), memory_(memory), scatter_(group, leaves) {
-  std::vector<size_t> unit_of;
+  std::vector<std::pair<size_t, size_t>> places;  // of each parameter: its unit, and its place in it
   for (ShardedUnit& sharded : units) {
     const std::vector<int64_t>& slices = sharded.layout.slices;
     const at::Tensor& first = sharded.parameters[0].tensor;
     const int64_t own = slices[group->rank() + 1] - slices[group->rank()];
-    for (const NamedTensor& parameter : sharded.parameters) {
-      parameters_.push_back(parameter);
-      unit_of.push_back(units_.size());
+    const size_t size = sharded.parameters.size();
+    for (size_t place = 0; place < size; ++place) {
+      parameters_.push_back(sharded.parameters[place]);
+      places.emplace_back(units_.size(), place);
     }
-    const size_t missing = sharded.parameters.size();
     comm::TreeScatter::Sum sum(at::zeros({own}, first.options().dtype(sharded.reduce_dtype).requires_grad(false)),
                                slices);
-    units_.push_back({std::move(sharded), std::move(sum), at::Tensor(), missing});
+    units_.push_back({std::move(sharded), std::move(sum), at::Tensor(), size, std::vector<at::Tensor>(size)});
   }
   memory->buffers().Reserve(std::min(memory->reductions(), units_.size()));
   memory->BeforeUse([this] {
@@ -72,8 +72,8 @@ ShardReducer::ShardReducer(comm::ProcessGroup* group, ParameterMemory* memory, i
   });
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters_) tensors.push_back(parameter.tensor);
-  hooks_ = std::make_unique<ddp::internal::AccumulatorHooks>(std::move(tensors), [this, unit_of](int index) {
-    return std::make_unique<GradientHook>([this, unit = unit_of[index]] { OnGradient(unit); });
+  hooks_ = std::make_unique<ddp::internal::AccumulatorHooks>(std::move(tensors), [this, places](int index) {
+    return std::make_unique<GradientHook>([this, place = places[index]] { OnGradient(place.first, place.second); });
   });
 }
 
@@ -82,8 +82,8 @@ const NamedTensor* ShardReducer::Replaced() const {
   return replaced < 0 ? nullptr : &parameters_[replaced];
 }
 
-void ShardReducer::OnGradient(size_t unit) {
-  if (!sync_) return;
+void ShardReducer::OnGradient(size_t unit, size_t parameter) {
+  if (!sync_) return Accumulate(units_[unit], parameter);
   if (!running_) {
     running_ = true;
     ddp::internal::CallAtEndOfBackward([this] { EndBackward(); });
@@ -93,6 +93,18 @@ void ShardReducer::OnGradient(size_t unit) {
   if (later) LaunchReady();
   if (--units_[unit].missing == 0) memory_->EndUnit(unit);
   if (!later) LaunchReady();
+}
+
+// As Python's fully_shard, whose bits these are.
+void ShardReducer::Accumulate(Unit& unit, size_t parameter) {
+  const NamedTensor& named = unit.sharded.parameters[parameter];
+  if (named.tensor.scalar_type() == unit.sharded.reduce_dtype) return;
+  const c10::NoGradGuard no_grad;
+  const at::Tensor gradient = FlatGradient(named);
+  if (!gradient.defined()) return;
+  at::Tensor& sum = unit.accumulated[parameter];
+  sum = sum.defined() ? sum.add_(gradient) : gradient.to(unit.sharded.reduce_dtype);
+  named.tensor.mutable_grad().reset();
 }
 
 // The last one is launched when backward has ended: when it is summed, no rank reads its parameters any more.
@@ -131,12 +143,16 @@ void ShardReducer::Launch(size_t index, bool brings) {
   if (memory_->reductions() == 0) ThrowIfError(WaitForOldest());
 }
 
-void ShardReducer::CopyIn(const Unit& unit, const at::Tensor& buffer) const {
+void ShardReducer::CopyIn(Unit& unit, const at::Tensor& buffer) {
   const at::Tensor one = at::ones({1}, buffer.options());
   const size_t bytes = buffer.element_size();
   char* const to = static_cast<char*>(buffer.mutable_data_ptr());
   std::vector<at::Tensor> gradients;
-  for (const NamedTensor& parameter : unit.sharded.parameters) gradients.push_back(FlatGradient(parameter));
+  for (size_t k = 0; k < unit.accumulated.size(); ++k) {
+    if (unit.accumulated[k].defined()) Accumulate(unit, k);
+    const at::Tensor sum = std::exchange(unit.accumulated[k], at::Tensor());
+    gradients.push_back(sum.defined() ? sum : FlatGradient(unit.sharded.parameters[k]));
+  }
   for (const Piece& piece : unit.sharded.layout.pieces) {
     const at::Tensor& gradient = gradients[piece.parameter];
     const size_t count = piece.end - piece.begin;

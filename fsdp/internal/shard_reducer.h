@@ -74,17 +74,20 @@ class ShardReducer {
     comm::TreeScatter::Sum sum;
     at::Tensor earlier;  // the sums of this step's earlier backward passes
     size_t missing = 0;  // gradients, in this backward
+    // For each parameter, if its dtype is not the reduction's: its gradients under NoSync, flat, in the reduction's.
+    std::vector<at::Tensor> accumulated;
   };
   struct Sending {
     size_t unit;
     at::Tensor buffer;
   };
 
-  void OnGradient(size_t unit);
+  void OnGradient(size_t unit, size_t parameter);
+  static void Accumulate(Unit& unit, size_t parameter);
   void LaunchReady();
   void EndBackward();
   void Launch(size_t unit, bool brings);
-  void CopyIn(const Unit& unit, const at::Tensor& buffer) const;
+  static void CopyIn(Unit& unit, const at::Tensor& buffer);
   void WaitForTurn(size_t unit);
   absl::Status WaitForOldest();
   size_t UnitAt(size_t place) const { return units_.size() - 1 - place; }

@@ -232,9 +232,9 @@ class FsdpPeerTest(unittest.TestCase):
 
     def test_shards_have_the_bits_of_fully_shard_in_mixed_precision(self):
         for name in NETS:
-            for reduce_dtype in ("bfloat16", "float32"):
-                with self.subTest(name, reduce_dtype=reduce_dtype):
-                    net, training = self.training_of(name, "adamw", micro_steps=1)
+            for reduce_dtype, micro_steps in (("bfloat16", 1), ("float32", 1), ("float32", 3)):
+                with self.subTest(name, reduce_dtype=reduce_dtype, micro_steps=micro_steps):
+                    net, training = self.training_of(name, "adamw", micro_steps)
                     training["mixed"] = reduce_dtype
                     python = f"{self.folder}/mixed_python.pt"
                     self.run_python(net, {**training, "full": python})
