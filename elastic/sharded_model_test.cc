@@ -162,6 +162,21 @@ TEST_P(ShardedModelTest, SaysSoIfBothRanksThatHadAShardDie) {
   }
 }
 
+// Parameters in bfloat16, pieces in float. A rank that comes in place of another has float parameters.
+TEST_P(ShardedModelTest, SurvivesDeathsInMixedPrecision) {
+  setenv("MIXED", "1", 1);
+  setenv("SHARDED", "1", 1);
+  const std::string quiet = DigestOfQuietRun(1, 120);
+  ExpectEndsWith(quiet, StartTraining(4, 120));
+  setenv("PAUSE_US", "5000", 1);
+  const pid_t launcher = StartTraining(3, 120);
+  ASSERT_TRUE(AwaitGeneration(1)) << Err();
+  absl::SleepFor(absl::Milliseconds(100));
+  kill(Last()[0].pid, SIGKILL);
+  ASSERT_TRUE(AwaitGeneration(3)) << Err();  // with a process in its place
+  ExpectEndsWith(quiet, launcher);
+}
+
 // Rank 0 has the whole model then.
 TEST_P(ShardedModelTest, GivesRank0TheWholeModelIfThereAreTooFewRanks) {
   const std::string replicated = ReplicatedDigest(15);

@@ -19,21 +19,21 @@ using fsdp::internal::KeptShard;
 
 namespace {
 
-std::string TextOf(const at::Tensor& tensor) {
-  return absl::StrCat(c10::toString(tensor.scalar_type()), " [", absl::StrJoin(tensor.sizes(), ", "), "]");
+std::string TextOf(at::ScalarType dtype, at::IntArrayRef sizes) {
+  return absl::StrCat(c10::toString(dtype), " [", absl::StrJoin(sizes, ", "), "]");
 }
 
 // The parameter's memory.
 at::Tensor Flat(const at::Tensor& parameter) { return parameter.detach().as_strided({parameter.numel()}, {1}); }
 
-absl::Status CheckState(const Value& state, const std::string& name, const at::Tensor& tensor) {
+absl::Status CheckState(const Value& state, const std::string& name, const std::string& expected) {
   const Value* const found = state.Find(name);
   const std::string text = !found               ? "nothing"
                            : found->is_string() ? found->string_value()
-                           : found->is_tensor() ? TextOf(found->tensor())
+                           : found->is_tensor() ? TextOf(found->tensor().scalar_type(), found->tensor().sizes())
                                                 : "something else";
-  if (text == TextOf(tensor)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": expected ", TextOf(tensor), ", found ", text));
+  if (text == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, ": expected ", expected, ", found ", text));
 }
 
 }  // namespace
@@ -53,7 +53,9 @@ absl::StatusOr<std::unique_ptr<KeptModel>> KeptModel::Create(torch::nn::Module& 
       return absl::InvalidArgumentError(
           absl::StrCat("ShardModel: ", item.key(), " shares its memory with another parameter"));
     }
-    (parameter.requires_grad() ? model->divided_ : model->frozen_).emplace_back(item.key(), parameter);
+    const at::ScalarType dtype = parameter.scalar_type();
+    (parameter.requires_grad() ? model->divided_ : model->frozen_).push_back({item.key(), parameter, dtype});
+    model->shards_.parameters.emplace_back(parameter, dtype);
     if (!parameter.requires_grad()) continue;
     if (!parameter.is_non_overlapping_and_dense()) {
       return absl::InvalidArgumentError(
@@ -74,9 +76,9 @@ absl::StatusOr<std::unique_ptr<KeptModel>> KeptModel::Create(torch::nn::Module& 
 
 Value KeptModel::Save(bool has_all) const {
   std::vector<Value::Entry> state;
-  for (const auto& [name, parameter] : divided_)
-    state.emplace_back(name, has_all ? Value(parameter.detach()) : Value(TextOf(parameter)));
-  for (const auto& [name, parameter] : frozen_) state.emplace_back(name, parameter.detach());
+  for (const auto& [name, parameter, dtype] : divided_)
+    state.emplace_back(name, has_all ? Value(parameter.detach()) : Value(TextOf(dtype, parameter.sizes())));
+  for (const auto& [name, parameter, dtype] : frozen_) state.emplace_back(name, parameter.detach().to(dtype));
   for (const auto& buffer : module_.named_buffers()) {
     if (buffer.value().defined()) state.emplace_back(buffer.key(), buffer.value().detach());
   }
@@ -93,15 +95,16 @@ absl::Status KeptModel::Load(const Value& saved) {
   const Value own = Save(/*has_all=*/false);
   if (!state || !pieces || !pieces->is_string()) return absl::InvalidArgumentError("expected the state of a model");
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
-  const auto add = [&](const std::string& name, const at::Tensor& tensor) -> absl::Status {
-    LOCKSTEP_RETURN_IF_ERROR(CheckState(*state, name, tensor));
+  const auto add = [&](const std::string& name, const at::Tensor& tensor, at::ScalarType dtype) -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(CheckState(*state, name, TextOf(dtype, tensor.sizes())));
     if (state->Find(name)->is_tensor()) copies.emplace_back(tensor.detach(), state->Find(name)->tensor());
     return absl::OkStatus();
   };
-  for (const auto& [name, parameter] : divided_) LOCKSTEP_RETURN_IF_ERROR(add(name, parameter));
-  for (const auto& [name, parameter] : frozen_) LOCKSTEP_RETURN_IF_ERROR(add(name, parameter));
+  for (const auto& [name, parameter, dtype] : divided_) LOCKSTEP_RETURN_IF_ERROR(add(name, parameter, dtype));
+  for (const auto& [name, parameter, dtype] : frozen_) LOCKSTEP_RETURN_IF_ERROR(add(name, parameter, dtype));
   for (const auto& buffer : module_.named_buffers()) {
-    if (buffer.value().defined()) LOCKSTEP_RETURN_IF_ERROR(add(buffer.key(), buffer.value()));
+    const at::Tensor& tensor = buffer.value();
+    if (tensor.defined()) LOCKSTEP_RETURN_IF_ERROR(add(buffer.key(), tensor, tensor.scalar_type()));
   }
   if (pieces->string_value() != own.Find("pieces")->string_value())
     return absl::InvalidArgumentError("the rank that has the state has cut the parameters into other pieces");
@@ -122,9 +125,9 @@ void KeptModel::Assemble(bool has_all) {
   if (!has_all) return;
   const c10::NoGradGuard no_grad;
   size_t next = 0;
-  for (const auto& [name, parameter] : divided_) {
-    const at::Tensor whole =
-        at::empty_strided(parameter.sizes(), parameter.strides(), parameter.options().requires_grad(false));
+  for (const auto& [name, parameter, dtype] : divided_) {
+    const at::TensorOptions options = parameter.options().dtype(dtype).requires_grad(false);
+    const at::Tensor whole = at::empty_strided(parameter.sizes(), parameter.strides(), options);
     for (; next < shards_.shards.size() && shards_.shards[next].parameter == name; ++next) {
       const KeptShard& shard = shards_.shards[next];
       Flat(whole).narrow(0, shard.begin, shard.end - shard.begin).copy_(shard.tensor);

@@ -4,12 +4,12 @@
 #define LOCKSTEP_ELASTIC_INTERNAL_KEPT_MODEL_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -43,10 +43,16 @@ class KeptModel {
   void Assemble(bool has_all);
 
  private:
+  struct Parameter {
+    std::string name;
+    at::Tensor tensor;
+    at::ScalarType dtype;  // before it was wrapped
+  };
+
   explicit KeptModel(torch::nn::Module& module) : module_(module) {}
 
   torch::nn::Module& module_;
-  std::vector<std::pair<std::string, at::Tensor>> divided_, frozen_;  // parameters, each once
+  std::vector<Parameter> divided_, frozen_;  // each once
   fsdp::internal::KeptShards shards_;
   std::vector<at::Tensor> pieces_;        // of `shards_`
   std::vector<std::string> piece_names_;  // of their parameters

@@ -1,5 +1,6 @@
 // Trains a small network with BatchNorm, dropout, a frozen layer and clipping for $STEPS steps with 8 virtual ranks. For
-// tests. With $SHARDED=1 it is a ShardedModel, whatever dies. Otherwise it is replicated.
+// tests. With $SHARDED=1 it is a ShardedModel, whatever dies. Otherwise it is replicated. With $MIXED=1 a ShardedModel
+// is trained in bfloat16.
 //
 // For each generation, each rank appends a line to $D/generations, as small_training does. Rank 0 of the last one writes
 // the digests of the network and of the optimizers' states to $D/digest: the same for both kinds of training. $FAULT
@@ -52,11 +53,15 @@ struct NetImpl : torch::nn::Module {
         unused(register_parameter("unused", at::ones({100}))) {
     for (at::Tensor& parameter : fixed->parameters()) parameter.set_requires_grad(false);
   }
-  at::Tensor forward(const at::Tensor& x) { return body(fixed(x)); }
+  // BatchNorm on a CPU refuses bfloat16.
+  at::Tensor forward(const at::Tensor& x) {
+    return is_mixed ? body->second(at::dropout(body->first(fixed(x)).relu(), 0.5, is_training())) : body(fixed(x));
+  }
 
   torch::nn::Linear fixed;
   ddp::testing::DropoutNet body;
   at::Tensor unused;
+  const bool is_mixed = Number("MIXED", 0) != 0;
 };
 TORCH_MODULE(Net);
 
@@ -121,6 +126,7 @@ class Training {
     options.unit_bytes = 300;
     options.virtual_ranks = kVirtualRanks;
     options.virtual_seed = kSeed;
+    if (net_->is_mixed) options.mixed_precision.emplace();
     LOCKSTEP_ASSIGN_OR_RETURN(auto model, ShardModel(net_, options, /*piece_elements=*/4096));
     model_.emplace(std::move(model));
     MakeOptimizers();

@@ -16,7 +16,7 @@ using launch::testing::ReadFile;
 
 void SmallTrainingTest::TearDown() {
   for (const char* name : {"BACKEND", "BEGIN_AT", "CHECK_EVERY", "DEVICE", "FAULT", "FAULT_AT", "FAULT_RANK",
-                           "FAULT_US", "LEAVE_MS", "MAX_RANKS", "MIN_RANKS", "PAUSE_US", "REFUSE_NON_FINITE",
+                           "FAULT_US", "LEAVE_MS", "MAX_RANKS", "MIN_RANKS", "MIXED", "PAUSE_US", "REFUSE_NON_FINITE",
                            "REGROUPS", "SHARDED", "TIMEOUT_MS", "VIRTUAL_RANKS", "WAIT_MS"}) {
     unsetenv(name);
   }

@@ -4,10 +4,10 @@
 #define LOCKSTEP_FSDP_INTERNAL_KEPT_SHARDS_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +31,8 @@ struct KeptShard {
 // group. The functions are null if none is.
 struct KeptShards {
   std::vector<KeptShard> shards;
+  // All parameters of the module, and the dtypes that they have when it is not wrapped.
+  std::vector<std::pair<at::Tensor, at::ScalarType>> parameters;
   // Waits for the gradients of this rank's shards. FailedPrecondition: no backward has ended since the last step.
   std::function<absl::Status()> prepare_step;
   // After the optimizer's step: gives the module of every rank the new values. Every rank must call it.
@@ -39,14 +41,6 @@ struct KeptShards {
   // that all begin the next forward alike.
   std::function<void(bool has_all)> assemble;
 };
-
-// The shards' tensors, by parameter and first element.
-using ShardsByPlace = std::map<std::pair<std::string, int64_t>, at::Tensor>;
-inline ShardsByPlace ByPlace(const KeptShards& kept) {
-  ShardsByPlace shards;
-  for (const KeptShard& shard : kept.shards) shards[{shard.parameter, shard.begin}] = shard.tensor;
-  return shards;
-}
 
 }  // namespace lockstep::fsdp::internal
 

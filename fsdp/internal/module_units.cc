@@ -45,13 +45,23 @@ absl::Status CheckParameter(const NamedTensor& parameter, Shard shard) {
   return absl::OkStatus();
 }
 
-std::vector<KeptPiece> KeptPiecesOf(const std::vector<NamedTensor>& parameters, const KeptShards& kept) {
-  std::map<std::string, int> places;
-  for (const NamedTensor& parameter : parameters) places.emplace(parameter.name, places.size());
+using ShardsByName = std::map<std::string, std::vector<const KeptShard*>>;
+
+ShardsByName ByName(const KeptShards& kept) {
+  ShardsByName shards;
+  for (const KeptShard& shard : kept.shards) shards[shard.parameter].push_back(&shard);
+  return shards;
+}
+
+// Gives the unit its shards, and returns their places.
+std::vector<KeptPiece> TakeShards(ShardsByName& all, ShardedUnit& unit) {
   std::vector<KeptPiece> pieces;
-  for (const KeptShard& shard : kept.shards) {
-    const auto place = places.find(shard.parameter);
-    if (place != places.end()) pieces.push_back({place->second, shard.begin, shard.end, shard.owner, shard.second});
+  for (size_t k = 0; k < unit.parameters.size(); ++k) {
+    const auto place = static_cast<int>(k);
+    for (const KeptShard* shard : all[unit.parameters[k].name]) {
+      pieces.push_back({place, shard->begin, shard->end, shard->owner, shard->second});
+      unit.kept[{place, shard->begin}] = shard->tensor;
+    }
   }
   return pieces;
 }
@@ -94,6 +104,7 @@ absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, 
   std::vector<ParameterInfo> infos;
   for (const NamedTensor& parameter : parameters) infos.push_back(InfoOf(parameter));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto plan, PlanUnits(infos, options));
+  ShardsByName shards = kept ? ByName(*kept) : ShardsByName();
   ModuleUnits units;
   for (const std::vector<int>& members : plan) {
     const bool trained = infos[members[0]].trained;
@@ -106,8 +117,8 @@ absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, 
     unit.shard_dtype = unit.reduce_dtype = unit.parameters[0].tensor.scalar_type();
     if (const auto& mixed = options.mixed_precision)
       unit.reduce_dtype = mixed->reduce_dtype.value_or(mixed->param_dtype);
-    unit.layout = kept && trained ? LayOut(of_unit, ranks, KeptPiecesOf(unit.parameters, *kept))
-                                  : LayOut(of_unit, ranks, options.shard);
+    unit.layout =
+        kept && trained ? LayOut(of_unit, ranks, TakeShards(shards, unit)) : LayOut(of_unit, ranks, options.shard);
   }
   if (units.trained.empty()) return absl::InvalidArgumentError("no parameter requires gradients");
   if (kept) LOCKSTEP_RETURN_IF_ERROR(CheckKept(units.trained, *kept));

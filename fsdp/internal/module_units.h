@@ -22,7 +22,7 @@ struct ModuleUnits {
   std::vector<ShardedUnit> trained, frozen;
 };
 
-// With `kept`, which may be null, the pieces are the kept shards'. InvalidArgument: no parameter requires gradients, or
+// With `kept`, which may be null, the trained units have its shards, whose places are the pieces. InvalidArgument: no parameter requires gradients, or
 // as PlanUnits(). FailedPrecondition: the kept shards belong to other parameters.
 absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, int ranks, const Options& options,
                                     const KeptShards* kept);

@@ -17,19 +17,11 @@ namespace {
 // True if another tensor has the parameter's memory, such as a view or a state dict.
 bool IsShared(const at::Tensor& parameter) { return parameter.storage().use_count() > 1; }
 
-// Those of a unit's parameters.
-PagedUnit::Kept ShardsOf(const ShardedUnit& unit, const ShardsByPlace& all) {
-  PagedUnit::Kept shards;
-  for (const Piece& piece : unit.layout.pieces)
-    shards[{piece.parameter, piece.begin}] = all.at({unit.parameters[piece.parameter].name, piece.begin});
-  return shards;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::ProcessGroup* group,
                                                                      const std::vector<ShardedUnit>& units,
-                                                                     const Options& options, const KeptShards* kept) {
+                                                                     const Options& options, bool keeps) {
   std::vector<std::string> names;
   int64_t bytes = 1;
   std::string shared;
@@ -39,7 +31,7 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::Proce
     bytes = std::max({bytes, unit.layout.slices.back() * size,
                       group->size() * unit.layout.share * unit.parameters[0].tensor.element_size()});
     for (const NamedTensor& parameter : unit.parameters) {
-      if (!kept && shared.empty() && IsShared(parameter.tensor)) shared = parameter.name;
+      if (!keeps && shared.empty() && IsShared(parameter.tensor)) shared = parameter.name;
     }
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all, group->AllGatherBytes(shared));
@@ -51,19 +43,18 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::Proce
   }
   std::unique_ptr<PagedMemory> memory(new PagedMemory(group, bytes, std::move(names), options.whole_units));
   absl::Status status;
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = memory->Distribute(units, kept, options.debug); }));
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = memory->Distribute(units, keeps, options.debug); }));
   LOCKSTEP_RETURN_IF_ERROR(status);
   return std::unique_ptr<ParameterMemory>(std::move(memory));
 }
 
-absl::Status PagedMemory::Distribute(const std::vector<ShardedUnit>& units, const KeptShards* kept, bool debug) {
-  const ShardsByPlace shards = kept ? ByPlace(*kept) : ShardsByPlace();
+absl::Status PagedMemory::Distribute(const std::vector<ShardedUnit>& units, bool keeps, bool debug) {
   for (size_t i = 0; i < units.size(); ++i) {
     units_.push_back(std::make_shared<PagedUnit>(group_, units[i]));
     if (debug) LOCKSTEP_RETURN_IF_ERROR(units_[i]->ReserveAddresses());
     const auto need = [this, i](PagedUnit& unit) { Need(unit, i); };
-    if (kept) {
-      units_[i]->Keep(units_[i], ShardsOf(units[i], shards), need);
+    if (keeps) {
+      units_[i]->Keep(units_[i], need);
     } else {
       LOCKSTEP_RETURN_IF_ERROR(units_[i]->Distribute(units_[i], buffers(), need));
     }

@@ -17,7 +17,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/fsdp/internal/kept_shards.h"
 #include "lockstep/fsdp/internal/paged_unit.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
@@ -33,11 +32,11 @@ namespace lockstep::fsdp::internal {
 class PagedMemory final : public ParameterMemory {
  public:
   // Frees the memory of all parameters, whose values become rank 0's. `group` is borrowed. Every rank must call it.
-  // InvalidArgument: another tensor holds a parameter's memory. `kept` may be null. Otherwise its shards have the
-  // values, which this rank gives the others at each gather, and whatever memory the parameters had is left.
+  // InvalidArgument: another tensor holds a parameter's memory. If it `keeps`, the units' kept shards have the values,
+  // which this rank gives the others at each gather, and whatever memory the parameters had is left.
   static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(comm::ProcessGroup* group,
                                                                  const std::vector<ShardedUnit>& units,
-                                                                 const Options& options, const KeptShards* kept);
+                                                                 const Options& options, bool keeps);
   ~PagedMemory() override;
 
   at::Tensor Shard(size_t unit, const Piece& piece) const override { return units_[unit]->Shard(piece); }
@@ -69,7 +68,7 @@ class PagedMemory final : public ParameterMemory {
         group_(group),
         whole_units_(whole_units),
         order_(group, std::move(names)) {}
-  absl::Status Distribute(const std::vector<ShardedUnit>& units, const KeptShards* kept, bool debug);
+  absl::Status Distribute(const std::vector<ShardedUnit>& units, bool keeps, bool debug);
 
   void Need(PagedUnit& unit, size_t index);
   absl::Status GatherAll();

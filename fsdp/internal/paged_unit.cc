@@ -64,9 +64,8 @@ absl::Status PagedUnit::Distribute(const std::shared_ptr<PagedUnit>& self, Buffe
   return absl::OkStatus();
 }
 
-void PagedUnit::Keep(const std::shared_ptr<PagedUnit>& self, Kept shards, std::function<void(PagedUnit&)> need) {
+void PagedUnit::Keep(const std::shared_ptr<PagedUnit>& self, std::function<void(PagedUnit&)> need) {
   const c10::NoGradGuard no_grad;
-  kept_ = std::move(shards);
   need_ = std::move(need);
   for (const NamedTensor& parameter : unit_.parameters) {
     const at::Tensor& tensor = parameter.tensor;
@@ -115,12 +114,12 @@ std::string PagedUnit::Written() const {
 int64_t PagedUnit::own_bytes() const {
   if (share_.defined()) return static_cast<int64_t>(share_.nbytes());
   int64_t bytes = 0;
-  for (const auto& [place, shard] : kept_) bytes += static_cast<int64_t>(shard.nbytes());
+  for (const auto& [place, shard] : unit_.kept) bytes += static_cast<int64_t>(shard.nbytes());
   return bytes;
 }
 
 at::Tensor PagedUnit::Shard(const Piece& piece) const {
-  if (!share_.defined()) return kept_.at({piece.parameter, piece.begin});
+  if (!share_.defined()) return unit_.Kept(piece);
   return share_.narrow(0, piece.in_share, piece.end - piece.begin);
 }
 

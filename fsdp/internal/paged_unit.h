@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,9 +34,8 @@ class PagedUnit final : public Pageable {
   // Gives each rank its share of rank 0's values, and frees the parameters. Every rank must call it.
   absl::Status Distribute(const std::shared_ptr<PagedUnit>& self, BufferPool& buffers,
                           std::function<void(PagedUnit&)> need);
-  // Instead of Distribute(): `shards` are the values of this rank's pieces, by parameter and first element.
-  using Kept = std::map<std::pair<int, int64_t>, at::Tensor>;
-  void Keep(const std::shared_ptr<PagedUnit>& self, Kept shards, std::function<void(PagedUnit&)> need);
+  // Instead of Distribute(): the unit's kept shards have the values.
+  void Keep(const std::shared_ptr<PagedUnit>& self, std::function<void(PagedUnit&)> need);
   // The parameters may outlive this object's owner. Then an operator on them is an error.
   void Forsake();
 
@@ -82,8 +80,7 @@ class PagedUnit final : public Pageable {
 
   comm::ProcessGroup* const group_;
   ShardedUnit unit_;
-  at::Tensor share_;  // packed; undefined if there are kept shards
-  Kept kept_;
+  at::Tensor share_;                 // packed; undefined if there are kept shards
   at::Tensor whole_;                 // bytes, while the values are present
   std::vector<uint32_t> versions_;   // of the parameters, when they were gathered
   std::vector<FreedAddress> freed_;  // of the parameters; empty without Options::debug

@@ -9,30 +9,24 @@
 namespace lockstep::fsdp::internal {
 
 absl::StatusOr<std::unique_ptr<ParameterMemory>> PublishedPages::Create(comm::ProcessGroup* group,
-                                                                        const std::vector<ShardedUnit>& units,
-                                                                        const KeptShards& kept) {
-  std::unique_ptr<PublishedPages> published(new PublishedPages(group, SharedPages::BufferBytes(units)));
+                                                                        const std::vector<ShardedUnit>& units) {
+  std::unique_ptr<PublishedPages> published(new PublishedPages(group, SharedPages::BufferBytes(units), units));
   LOCKSTEP_ASSIGN_OR_RETURN(published->pages_, SharedPages::Create(group, units, /*with_values=*/false));
-  published->shards_ = ByPlace(kept);
   for (size_t u = 0; u < units.size(); ++u) {
-    std::vector<std::string>& names = published->names_.emplace_back();
-    for (const NamedTensor& parameter : units[u].parameters) names.push_back(parameter.name);
     for (const Piece& piece : units[u].layout.pieces) {
       if (piece.rank != group->rank() || piece.is_second) continue;
-      published->own_.push_back({published->Shard(u, piece), published->pages_->Shard(u, piece)});
+      published->own_.push_back({units[u].Kept(piece), published->pages_->Shard(u, piece)});
     }
   }
   LOCKSTEP_RETURN_IF_ERROR(published->AfterStep());
   return std::unique_ptr<ParameterMemory>(std::move(published));
 }
 
-at::Tensor PublishedPages::Shard(size_t unit, const Piece& piece) const {
-  return shards_.at({names_[unit][piece.parameter], piece.begin});
-}
-
 ParameterMemory::Bytes PublishedPages::bytes() const {
   Bytes bytes = {0, pages_->bytes().pages, buffers().allocated_bytes()};
-  for (const auto& [place, shard] : shards_) bytes.shards += static_cast<int64_t>(shard.nbytes());
+  for (const ShardedUnit& unit : units_) {
+    for (const auto& [place, shard] : unit.kept) bytes.shards += static_cast<int64_t>(shard.nbytes());
+  }
   return bytes;
 }
 

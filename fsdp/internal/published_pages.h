@@ -8,13 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/fsdp/internal/kept_shards.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
 
@@ -24,14 +23,13 @@ namespace lockstep::fsdp::internal {
 // next group has new pages, which the owners of that group fill.
 class PublishedPages final : public ParameterMemory {
  public:
-  // Moves the units' parameters to the common memory, and publishes all shards. `group` and `kept` are borrowed. Every
-  // rank must call it. FailedPrecondition: the backend shares no memory.
+  // Moves the units' parameters to the common memory, and publishes their kept shards. `group` is borrowed. Every rank must
+  // call it. FailedPrecondition: the backend shares no memory.
   static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(comm::ProcessGroup* group,
-                                                                 const std::vector<ShardedUnit>& units,
-                                                                 const KeptShards& kept);
+                                                                 const std::vector<ShardedUnit>& units);
 
   // The kept shard's own tensor.
-  at::Tensor Shard(size_t unit, const Piece& piece) const override;
+  at::Tensor Shard(size_t unit, const Piece& piece) const override { return units_[unit].Kept(piece); }
   Bytes bytes() const override;
   size_t reductions() const override { return pages_->reductions(); }
   absl::Status BeginFull(bool /*write*/) override { return absl::OkStatus(); }
@@ -41,17 +39,16 @@ class PublishedPages final : public ParameterMemory {
   absl::Status AfterStep() override;
 
  private:
-  PublishedPages(comm::ProcessGroup* group, int64_t buffer_bytes)
-      : ParameterMemory(group, buffer_bytes), group_(group) {}
+  PublishedPages(comm::ProcessGroup* group, int64_t buffer_bytes, std::vector<ShardedUnit> units)
+      : ParameterMemory(group, buffer_bytes), group_(group), units_(std::move(units)) {}
 
   struct Published {
     at::Tensor shard, page;
   };
 
   comm::ProcessGroup* const group_;
+  const std::vector<ShardedUnit> units_;
   std::unique_ptr<ParameterMemory> pages_;
-  std::vector<std::vector<std::string>> names_;  // of each unit's parameters
-  ShardsByPlace shards_;
   std::vector<Published> own_;
 };
 

@@ -45,6 +45,12 @@ std::string TextOf(const Options& options) {
                       options.virtual_seed);
 }
 
+void SetDtype(const at::Tensor& parameter, at::ScalarType dtype, bool keeps_values) {
+  const at::TensorOptions options = parameter.options().dtype(dtype).requires_grad(false);
+  ReplaceData(parameter, keeps_values ? parameter.detach().to(dtype)
+                                      : at::empty_strided(parameter.sizes(), parameter.strides(), options));
+}
+
 // The ranks must agree on the shards' places.
 std::string TextOf(const KeptShards* kept) {
   if (!kept) return "";
@@ -77,10 +83,32 @@ ShardedModule::~ShardedModule() {
   kept_->assemble = nullptr;
 }
 
-// Each rank has its shards of rank 0's values, and the parameters get their other dtype.
-absl::Status ShardedModule::MakeMasters(const std::vector<ShardedUnit>& units) {
+// An earlier group may have left the parameters in another dtype than those of a rank that is new.
+void ShardedModule::RestoreDtypes() const {
+  if (!kept_) return;
+  for (const auto& [parameter, dtype] : kept_->parameters) {
+    if (parameter.scalar_type() != dtype) SetDtype(parameter, dtype, /*keeps_values=*/!parameter.requires_grad());
+  }
+}
+
+// This rank has its shards of rank 0's values.
+absl::Status ShardedModule::MakeMasters(ShardedUnit& unit) const {
+  std::vector<at::Tensor> values;
+  for (const NamedTensor& parameter : unit.parameters)
+    values.push_back(parameter.tensor.detach().as_strided({parameter.tensor.numel()}, {1}));
+  LOCKSTEP_RETURN_IF_ERROR(comm::internal::BroadcastCoalesced(*group_, values));
+  for (const Piece& piece : unit.layout.pieces) {
+    if (piece.rank != group_->rank()) continue;
+    unit.kept[{piece.parameter, piece.begin}] =
+        values[piece.parameter].narrow(0, piece.begin, piece.end - piece.begin).clone();
+  }
+  return absl::OkStatus();
+}
+
+// The parameters become copies of the shards in another dtype. `frozen`: the units that are in no memory.
+absl::Status ShardedModule::ChangeDtypes(std::vector<ShardedUnit>& units,
+                                         const std::vector<ShardedUnit>& frozen) const {
   const at::ScalarType dtype = options_.mixed_precision->param_dtype;
-  if (kept_) return absl::UnimplementedError("mixed_precision: a World keeps the model");
   for (const ShardedUnit& unit : units) {
     if (at::isFloatingType(dtype) && at::isFloatingType(unit.reduce_dtype) && at::isFloatingType(unit.shard_dtype))
       continue;
@@ -88,25 +116,12 @@ absl::Status ShardedModule::MakeMasters(const std::vector<ShardedUnit>& units) {
         "mixed_precision: expected real floating-point dtypes, found ", c10::toString(dtype), ", ",
         c10::toString(unit.reduce_dtype), " and, of ", unit.parameters[0].name, ", ", c10::toString(unit.shard_dtype)));
   }
-  masters_.emplace();
-  for (const ShardedUnit& unit : units) {
-    std::vector<at::Tensor> values;
-    for (const NamedTensor& parameter : unit.parameters)
-      values.push_back(parameter.tensor.detach().as_strided({parameter.tensor.numel()}, {1}));
-    LOCKSTEP_RETURN_IF_ERROR(comm::internal::BroadcastCoalesced(*group_, values));
-    for (const Piece& piece : unit.layout.pieces) {
-      const at::Tensor& of_parameter = values[piece.parameter];
-      const at::Tensor shard = piece.rank == group_->rank()
-                                   ? of_parameter.narrow(0, piece.begin, piece.end - piece.begin).clone()
-                                   : at::empty({0}, of_parameter.options());
-      masters_->shards.push_back(
-          {unit.parameters[piece.parameter].name, piece.begin, piece.end, shard, piece.rank, piece.rank});
-    }
-    for (const NamedTensor& parameter : unit.parameters) {
-      const at::Tensor& tensor = parameter.tensor;
-      ReplaceData(tensor, at::empty_strided(tensor.sizes(), tensor.strides(),
-                                            tensor.options().dtype(dtype).requires_grad(false)));
-    }
+  for (ShardedUnit& unit : units) {
+    if (!kept_) LOCKSTEP_RETURN_IF_ERROR(MakeMasters(unit));
+    for (const NamedTensor& parameter : unit.parameters) SetDtype(parameter.tensor, dtype, /*keeps_values=*/false);
+  }
+  for (const ShardedUnit& unit : frozen) {
+    for (const NamedTensor& parameter : unit.parameters) SetDtype(parameter.tensor, dtype, /*keeps_values=*/true);
   }
   return absl::OkStatus();
 }
@@ -118,13 +133,14 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> ShardedModule::MakeMemory(
   }
   const bool shared = group_->size() == 1 || GroupAccess::TreeSumBackendOf(*group_, c10::DeviceType::CPU) != nullptr;
   const bool paged = options_.residency == Residency::kAuto ? !shared : options_.residency == Residency::kPaged;
-  const KeptShards* const shards = masters_ ? &*masters_ : kept_;
-  if (paged) return PagedMemory::Create(group_, units, options_, shards);
-  return shards ? PublishedPages::Create(group_, units, *shards) : SharedPages::Create(group_, units);
+  const bool copies = kept_ || options_.mixed_precision;
+  if (paged) return PagedMemory::Create(group_, units, options_, copies);
+  return copies ? PublishedPages::Create(group_, units) : SharedPages::Create(group_, units);
 }
 
 absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   if (!GroupAccess::OnlyLockstepRanks(*group_)) return absl::InvalidArgumentError("expected a group of Lockstep ranks");
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { RestoreDtypes(); }));
   absl::StatusOr<std::vector<NamedTensor>> parameters = ParametersOf(module, options_.shard, kept_ != nullptr);
   // The ranks compare first, so that a rank whose own check fails does not leave the others waiting.
   const std::string error = parameters.ok() ? "" : std::string(parameters.status().message());
@@ -147,12 +163,12 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   }
   buffers_.emplace(std::move(buffers));
   LOCKSTEP_RETURN_IF_ERROR(buffers_->Broadcast(*group_));
-  if (!kept_) frozen_ = units.frozen;  // frozen parameters of kept shards stay where they are
+  if (!kept_) frozen_ = std::exchange(units.frozen, {});  // frozen parameters of kept shards stay where they are
   std::vector<ShardedUnit> all = units.trained;
   all.insert(all.end(), frozen_.begin(), frozen_.end());
   if (options_.mixed_precision) {
     absl::Status status;
-    LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = MakeMasters(all); }));
+    LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = ChangeDtypes(all, units.frozen); }));
     LOCKSTEP_RETURN_IF_ERROR(status);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(memory_, MakeMemory(all));
@@ -279,7 +295,7 @@ absl::Status ShardedModule::BeginFull(bool write) {
   if (reducer_->running()) {
     return absl::FailedPreconditionError(absl::StrCat(Who(), ": FullParameters() in a backward"));
   }
-  if (write && (kept_ || masters_)) {
+  if (write && (kept_ || options_.mixed_precision)) {
     return absl::FailedPreconditionError(absl::StrCat(Who(), ": FullParameters: the parameters are copies of ",
                                                       kept_ ? "what a World keeps" : "shards of another dtype",
                                                       ", so they cannot be written to"));

@@ -101,7 +101,9 @@ class ShardedModule {
   ShardedModule(comm::ProcessGroup* group, const Options& options, KeptShards* kept)
       : group_(group), options_(options), kept_(kept), norms_(group) {}
   absl::Status Build(const torch::nn::Module& module);
-  absl::Status MakeMasters(const std::vector<ShardedUnit>& units);
+  void RestoreDtypes() const;
+  absl::Status MakeMasters(ShardedUnit& unit) const;
+  absl::Status ChangeDtypes(std::vector<ShardedUnit>& units, const std::vector<ShardedUnit>& frozen) const;
   absl::StatusOr<std::unique_ptr<ParameterMemory>> MakeMemory(const std::vector<ShardedUnit>& units) const;
   void CheckBeforeForward() const;
   void AddShards(const std::vector<ShardedUnit>& units);
@@ -113,8 +115,7 @@ class ShardedModule {
 
   comm::ProcessGroup* const group_;
   const Options options_;
-  KeptShards* const kept_;             // may be null
-  std::optional<KeptShards> masters_;  // with mixed precision: the shards, of which the parameters are copies
+  KeptShards* const kept_;  // may be null
   std::unique_ptr<ParameterMemory> memory_;
   std::vector<ShardedUnit> frozen_;
   std::vector<at::Tensor> parameters_, shards_;

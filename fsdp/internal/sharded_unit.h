@@ -3,8 +3,12 @@
 #ifndef LOCKSTEP_FSDP_INTERNAL_SHARDED_UNIT_H_
 #define LOCKSTEP_FSDP_INTERNAL_SHARDED_UNIT_H_
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "lockstep/ddp/internal/parameter_check.h"
@@ -20,6 +24,10 @@ struct ShardedUnit {
   UnitLayout layout;
   at::ScalarType shard_dtype = at::kFloat;   // of the shards, and of their gradients for the optimizer
   at::ScalarType reduce_dtype = at::kFloat;  // in which gradients are averaged
+  // The shards of which the parameters are copies, if they are: flat, by the parameter's place and the first element.
+  std::map<std::pair<int, int64_t>, at::Tensor> kept;
+
+  at::Tensor Kept(const Piece& piece) const { return kept.at({piece.parameter, piece.begin}); }
 };
 
 }  // namespace lockstep::fsdp::internal
