@@ -28,6 +28,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 constexpr int kSeeds = 4, kVirtualRanks = 8, kSteps = 3, kWords = 23;
+constexpr char kTwoHosts[] = "two hosts";
 
 // A number in [0, below), the same on every platform.
 int Draw(std::mt19937& random, int below) { return static_cast<int>(random() % below); }
@@ -106,16 +107,16 @@ std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(int kind, const Tensors& 
   return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions(0.01).fused(kind == 1));
 }
 
-// The parameters at the end, by rank.
-std::vector<Tensors> Train(int ranks, const std::string& backend,
+// The parameters at the end, by rank. `place`: a backend, or kTwoHosts.
+std::vector<Tensors> Train(int ranks, const std::string& place,
                            const std::function<absl::Status(comm::ProcessGroup&, Tensors&)>& train) {
   std::vector<Tensors> results(ranks);
-  for (const absl::Status& status : testing::OnRanks(ranks, backend, [&](comm::ProcessGroup& group) -> absl::Status {
-         LOCKSTEP_RETURN_IF_ERROR(train(group, results[group.rank()]));
-         return group.Barrier();
-       })) {
-    EXPECT_EQ(status, absl::OkStatus());
-  }
+  const auto body = [&](comm::ProcessGroup& group) -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(train(group, results[group.rank()]));
+    return group.Barrier();
+  };
+  const auto statuses = place == kTwoHosts ? testing::OnTwoHosts(ranks, body) : testing::OnRanks(ranks, place, body);
+  for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
   return results;
 }
 
@@ -142,8 +143,8 @@ Tensors TrainReplicated(const std::mt19937& random, int optimizer_kind, bool cli
 }
 
 std::vector<Tensors> TrainSharded(const std::mt19937& random, int optimizer_kind, bool clip, int ranks,
-                                  const std::string& backend, const Options& options) {
-  return Train(ranks, backend, [&](comm::ProcessGroup& group, Tensors& result) -> absl::Status {
+                                  const std::string& place, const Options& options) {
+  return Train(ranks, place, [&](comm::ProcessGroup& group, Tensors& result) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(Net(random), &group, options));
     const auto optimizer = MakeOptimizer(optimizer_kind, net.shards());
     for (int step = 0; step < kSteps; ++step) {
@@ -165,19 +166,18 @@ TEST(FullyShardedRandom, NetworksHaveTheBitsOfDistributedDataParallel) {
     const int optimizer_kind = Draw(random, 3);
     const bool clip = Draw(random, 2) == 0;
     const Tensors expected = TrainReplicated(of_net, optimizer_kind, clip);
-    for (const bool paged : {false, true, true}) {
+    for (const std::string kind : {"shared pages", "paged", "paged", kTwoHosts}) {
       constexpr int kRanks[] = {1, 2, 3, 4, 6, 8};
       const int ranks = kRanks[Draw(random, std::size(kRanks))];
-      const std::string backend = paged && Draw(random, 2) == 0 ? "gloo" : "shm";
+      const std::string place = kind == kTwoHosts ? kind : kind == "paged" && Draw(random, 2) == 0 ? "gloo" : "shm";
       Options options;
-      options.residency = paged ? Residency::kPaged : Residency::kSharedPages;
+      options.residency = kind == "shared pages" ? Residency::kSharedPages : Residency::kPaged;
       options.virtual_ranks = kVirtualRanks;
       options.whole_units = 1 + Draw(random, 3);
       if (Draw(random, 2) == 0) options.units = {Draw(random, 2) == 0 ? "blocks" : "blocks.*"};
       options.unit_bytes = int64_t{256} << Draw(random, 6);
-      SCOPED_TRACE(absl::StrCat("LOCKSTEP_RANDOM_FIRST=", seed, ", ", ranks, " ranks over ", backend,
-                                paged ? ", paged" : ", shared pages", ", units of ", options.unit_bytes, " bytes"));
-      for (const Tensors& found : TrainSharded(of_net, optimizer_kind, clip, ranks, backend, options)) {
+      SCOPED_TRACE(absl::StrCat("LOCKSTEP_RANDOM_FIRST=", seed, ", ", ranks, " ranks over ", place, ", ", kind, ", units of ", options.unit_bytes, " bytes"));
+      for (const Tensors& found : TrainSharded(of_net, optimizer_kind, clip, ranks, place, options)) {
         ASSERT_EQ(found.size(), expected.size());
         for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(found[i].equal(expected[i])) << "parameter " << i;
       }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/file/path.h"
@@ -125,7 +126,9 @@ Manager::Manager(std::string directory, comm::ProcessGroup* group, ManagerOption
 absl::StatusOr<std::unique_ptr<Manager>> Manager::Create(const std::string& directory, comm::ProcessGroup* group,
                                                          ManagerOptions options) {
   const absl::Status valid = CheckOptions(directory, options);
-  std::unique_ptr<Manager> manager(new Manager(file::AbsolutePath(directory), group, std::move(options)));
+  std::string path = file::AbsolutePath(directory);
+  if (path.size() > 1) path = absl::StripSuffix(path, "/");
+  std::unique_ptr<Manager> manager(new Manager(std::move(path), group, std::move(options)));
   LOCKSTEP_RETURN_IF_ERROR(manager->ChooseWriters(valid));
   LOCKSTEP_RETURN_IF_ERROR(manager->PrepareDirectories());
   return manager;

@@ -19,18 +19,17 @@ std::string NewPath() {
   return absl::StrCat(directory ? directory : "/tmp", "/ranks_", getpid(), "_", made.fetch_add(1));
 }
 
-}  // namespace
+using Body = std::function<absl::Status(ProcessGroup& group)>;
 
-std::vector<absl::Status> InitRanks(const InitOptions& options, int world_size,
-                                    const std::function<absl::Status(ProcessGroup& group)>& body) {
-  const std::string path = NewPath();
+// Each rank's thread does its part within inside(rank, part).
+std::vector<absl::Status> Run(const InitOptions& options, int world_size, const Body& body,
+                              const std::function<void(int rank, const std::function<void()>& part)>& inside) {
   std::vector<std::unique_ptr<ProcessGroup>> groups(world_size);
   std::vector<absl::Status> results(world_size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {
-    threads.emplace_back([&, rank] {
+    const auto part = [&, rank] {
       InitOptions own = options;
-      own.init_method = absl::StrCat("file://", path);
       own.rank = rank;
       own.world_size = world_size;
       auto group = InitProcessGroup(own);
@@ -39,15 +38,35 @@ std::vector<absl::Status> InitRanks(const InitOptions& options, int world_size,
       groups[rank] = *std::move(group);
       const absl::Status thrown = TorchStatus("", [&] { results[rank] = body(*groups[rank]); });
       results[rank].Update(thrown);
-    });
+    };
+    threads.emplace_back([&inside, rank, part] { inside(rank, part); });
   }
   for (std::thread& thread : threads) thread.join();
   // At the same time, as processes end, since a group may wait for the others' part in its last calls.
   std::vector<std::thread> ends;
   for (std::unique_ptr<ProcessGroup>& group : groups) ends.emplace_back([&group] { group.reset(); });
   for (std::thread& end : ends) end.join();
+  return results;
+}
+
+}  // namespace
+
+std::vector<absl::Status> InitRanks(const InitOptions& options, int world_size, const Body& body) {
+  const std::string path = NewPath();
+  InitOptions meeting = options;
+  meeting.init_method = absl::StrCat("file://", path);
+  std::vector<absl::Status> results =
+      Run(meeting, world_size, body, [](int /*rank*/, const std::function<void()>& part) { part(); });
   unlink(path.c_str());
   return results;
+}
+
+std::vector<absl::Status> InitRanksOn(const NetworkHosts& hosts, const std::vector<int>& host_of,
+                                      const InitOptions& options, const Body& body) {
+  InitOptions meeting = options;
+  meeting.init_method = absl::StrCat("tcp://", hosts.Address(0), ":29500");
+  return Run(meeting, static_cast<int>(host_of.size()), body,
+             [&](int rank, const std::function<void()>& part) { hosts.Run(host_of[rank], part); });
 }
 
 }  // namespace lockstep::comm::testing

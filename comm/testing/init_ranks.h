@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/network_hosts.h"
 
 namespace lockstep::comm::testing {
 
@@ -16,6 +17,11 @@ namespace lockstep::comm::testing {
 // Groups are destroyed after every body has returned, so no rank sees another leave.
 std::vector<absl::Status> InitRanks(const InitOptions& options, int world_size,
                                     const std::function<absl::Status(ProcessGroup& group)>& body);
+
+// The same with rank r on the host host_of[r]. They meet at host 0.
+std::vector<absl::Status> InitRanksOn(const NetworkHosts& hosts, const std::vector<int>& host_of,
+                                      const InitOptions& options,
+                                      const std::function<absl::Status(ProcessGroup& group)>& body);
 
 }  // namespace lockstep::comm::testing
 

@@ -53,9 +53,7 @@ absl::StatusOr<std::unique_ptr<KeptModel>> KeptModel::Create(torch::nn::Module& 
       return absl::InvalidArgumentError(
           absl::StrCat("ShardModel: ", item.key(), " shares its memory with another parameter"));
     }
-    const at::ScalarType dtype = parameter.scalar_type();
-    (parameter.requires_grad() ? model->divided_ : model->frozen_).push_back({item.key(), parameter, dtype});
-    model->shards_.parameters.emplace_back(parameter, dtype);
+    model->shards_.parameters.push_back({item.key(), parameter, parameter.scalar_type(), parameter.requires_grad()});
     if (!parameter.requires_grad()) continue;
     if (!parameter.is_non_overlapping_and_dense()) {
       return absl::InvalidArgumentError(
@@ -76,9 +74,11 @@ absl::StatusOr<std::unique_ptr<KeptModel>> KeptModel::Create(torch::nn::Module& 
 
 Value KeptModel::Save(bool has_all) const {
   std::vector<Value::Entry> state;
-  for (const auto& [name, parameter, dtype] : divided_)
-    state.emplace_back(name, has_all ? Value(parameter.detach()) : Value(TextOf(dtype, parameter.sizes())));
-  for (const auto& [name, parameter, dtype] : frozen_) state.emplace_back(name, parameter.detach().to(dtype));
+  for (const auto& [name, parameter, dtype, divided] : shards_.parameters) {
+    const bool has_values = has_all || !divided;
+    state.emplace_back(
+        name, has_values ? Value(parameter.detach().to(dtype)) : Value(TextOf(dtype, parameter.sizes())));
+  }
   for (const auto& buffer : module_.named_buffers()) {
     if (buffer.value().defined()) state.emplace_back(buffer.key(), buffer.value().detach());
   }
@@ -100,8 +100,8 @@ absl::Status KeptModel::Load(const Value& saved) {
     if (state->Find(name)->is_tensor()) copies.emplace_back(tensor.detach(), state->Find(name)->tensor());
     return absl::OkStatus();
   };
-  for (const auto& [name, parameter, dtype] : divided_) LOCKSTEP_RETURN_IF_ERROR(add(name, parameter, dtype));
-  for (const auto& [name, parameter, dtype] : frozen_) LOCKSTEP_RETURN_IF_ERROR(add(name, parameter, dtype));
+  for (const auto& [name, parameter, dtype, divided] : shards_.parameters)
+    LOCKSTEP_RETURN_IF_ERROR(add(name, parameter, dtype));
   for (const auto& buffer : module_.named_buffers()) {
     const at::Tensor& tensor = buffer.value();
     if (tensor.defined()) LOCKSTEP_RETURN_IF_ERROR(add(buffer.key(), tensor, tensor.scalar_type()));
@@ -125,7 +125,8 @@ void KeptModel::Assemble(bool has_all) {
   if (!has_all) return;
   const c10::NoGradGuard no_grad;
   size_t next = 0;
-  for (const auto& [name, parameter, dtype] : divided_) {
+  for (const auto& [name, parameter, dtype, divided] : shards_.parameters) {
+    if (!divided) continue;
     const at::TensorOptions options = parameter.options().dtype(dtype).requires_grad(false);
     const at::Tensor whole = at::empty_strided(parameter.sizes(), parameter.strides(), options);
     for (; next < shards_.shards.size() && shards_.shards[next].parameter == name; ++next) {

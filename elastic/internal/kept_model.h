@@ -43,16 +43,9 @@ class KeptModel {
   void Assemble(bool has_all);
 
  private:
-  struct Parameter {
-    std::string name;
-    at::Tensor tensor;
-    at::ScalarType dtype;  // before it was wrapped
-  };
-
   explicit KeptModel(torch::nn::Module& module) : module_(module) {}
 
   torch::nn::Module& module_;
-  std::vector<Parameter> divided_, frozen_;  // each once
   fsdp::internal::KeptShards shards_;
   std::vector<at::Tensor> pieces_;        // of `shards_`
   std::vector<std::string> piece_names_;  // of their parameters

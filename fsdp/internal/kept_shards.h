@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,8 +30,13 @@ struct KeptShard {
 // group. The functions are null if none is.
 struct KeptShards {
   std::vector<KeptShard> shards;
-  // All parameters of the module, and the dtypes that they have when it is not wrapped.
-  std::vector<std::pair<at::Tensor, at::ScalarType>> parameters;
+  struct Parameter {
+    std::string name;
+    at::Tensor tensor;
+    at::ScalarType dtype;  // when the module is not wrapped
+    bool divided;          // in shards; false: it is frozen
+  };
+  std::vector<Parameter> parameters;  // all of the module, each once
   // Waits for the gradients of this rank's shards. FailedPrecondition: no backward has ended since the last step.
   std::function<absl::Status()> prepare_step;
   // After the optimizer's step: gives the module of every rank the new values. Every rank must call it.

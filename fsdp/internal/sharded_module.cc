@@ -86,8 +86,9 @@ ShardedModule::~ShardedModule() {
 // An earlier group may have left the parameters in another dtype than those of a rank that is new.
 void ShardedModule::RestoreDtypes() const {
   if (!kept_) return;
-  for (const auto& [parameter, dtype] : kept_->parameters) {
-    if (parameter.scalar_type() != dtype) SetDtype(parameter, dtype, /*keeps_values=*/!parameter.requires_grad());
+  for (const KeptShards::Parameter& parameter : kept_->parameters) {
+    if (parameter.tensor.scalar_type() != parameter.dtype)
+      SetDtype(parameter.tensor, parameter.dtype, /*keeps_values=*/!parameter.divided);
   }
 }
 

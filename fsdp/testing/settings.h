@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/init_ranks.h"
+#include "lockstep/comm/testing/network_hosts.h"
 #include "lockstep/fsdp/options.h"
 
 namespace lockstep::fsdp::testing {
@@ -49,6 +51,17 @@ inline std::vector<absl::Status> OnRanks(int ranks, const std::string& backend,
   options.backend = backend;
   options.timeout = absl::Seconds(20);
   return comm::testing::InitRanks(options, ranks, test);
+}
+
+// The same over "auto", with the first half of the ranks on one network host and the rest on another.
+inline std::vector<absl::Status> OnTwoHosts(int ranks, const std::function<absl::Status(comm::ProcessGroup&)>& test) {
+  const auto hosts = comm::testing::NetworkHosts::Create(2);
+  if (!hosts.ok()) return {hosts.status()};
+  comm::InitOptions options;
+  options.timeout = absl::Seconds(20);
+  std::vector<int> host_of(ranks, 1);
+  std::fill_n(host_of.begin(), (ranks + 1) / 2, 0);
+  return comm::testing::InitRanksOn(**hosts, host_of, options, test);
 }
 
 // Returns what `test` returns on rank 0; rank 1 must return OK or the same error.

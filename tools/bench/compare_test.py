@@ -67,27 +67,26 @@ for round_ in measuring.PROGRESS.rounds("ddp", 2):
         measure = """
 import json, measuring, sys, tempfile
 step = '''
-import json, sys, time
-seen, last = [], time.monotonic()
-while len(seen) < 300:
-    time.sleep(0.002)
-    now = time.monotonic()
-    seen.append((last, now))
-    last = now
-print(json.dumps({"seen": [pair for pair in seen if pair[1] - pair[0] < 0.05]}))
+import itertools, json, sys, time
+seen = []
+for i, _ in enumerate(itertools.chain([""], sys.stdin)):
+    begin = time.monotonic()
+    time.sleep(0.01)
+    seen.append((begin, time.monotonic()))
+    print("text", json.dumps({}), flush=True)
+    print(json.dumps({"seconds": i, "seen": seen}), flush=True)
 '''
-program = ["/bin/sh", "-c", '"$0" -c "$1"; exit', sys.executable, step]
-lines = measuring.lines_in_turn({"one": program, "two": program}, turn=0.2)
-(one,), (two,) = lines["one"], lines["two"]
-both = [(a, b) for a in one["seen"] for b in two["seen"] if a[0] < b[1] and b[0] < a[1]]
-print(len(one["seen"]) > 30, len(two["seen"]) > 30, len(both) < 10)
-measuring.lines_in_turn({"one": program, "bad": ["/bin/sh", "-c", "echo text; echo why >&2; exit 3"]}, turn=0.2)
+program = [sys.executable, "-c", step]
+lines = measuring.lines_in_turn({"one": program, "two": program}, turns=5)
+one, two = lines["one"], lines["two"]
+print(one["seconds"], len(two["seen"]), any(a[0] < b[1] and b[0] < a[1] for a in one["seen"] for b in two["seen"]))
+measuring.lines_in_turn({"one": program, "bad": ["/bin/sh", "-c", "echo text; echo why >&2; exit 3"]}, turns=2)
 """
         run = subprocess.run(
             ["python3", "-c", measure], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=HERE
         )
-        self.assertEqual((run.returncode, run.stdout), (1, "True True True\n"), run.stderr)
-        self.assertTrue(run.stderr.endswith("exit 3 ended with 3:\ntext\nwhy\n\n"), run.stderr[-300:])
+        self.assertEqual((run.returncode, run.stdout), (1, "3 6 False\n"), run.stderr)
+        self.assertTrue(run.stderr.endswith("exit 3 ended with 3:\nwhy\n\n"), run.stderr[-300:])
 
     def test_without_a_suite_it_says_what_is_missing(self):
         run = self.run_compare()

@@ -28,6 +28,7 @@ DEFINE_string(case, "mlp_4x64", "resnet50/b8, gpt_12l/512, mlp_4x64 or add_64");
 DEFINE_string(program, "", "the .pt2 file of the case, also for its weights");
 DEFINE_string(mode, "exported", "exported, or native: the network in C++");
 DEFINE_int32(steps, 5, "steps after the two first, which are not timed; the figure is their median");
+DEFINE_bool(turns, false, "measure again, with more steps, for each line of standard input");
 
 namespace lockstep {
 namespace {
@@ -92,21 +93,27 @@ std::pair<at::Tensor, at::Tensor> MakeBatch() {
   return {rows_of_numbers, at::randint(64, {rows}, at::kLong)};
 }
 
-nlohmann::json Measure(Network& network) {
+void Measure(Network& network) {
   const auto [input, classes] = MakeBatch();
   optim::SGD optimizer(network.parameters, optim::SGDOptions(1e-3).momentum(0.9));
-  std::vector<double> seconds;
   double last_loss = 0;
-  for (int i = -2; i < FLAGS_steps; ++i) {
+  const auto step = [&] {
     const absl::Time start = absl::Now();
     optimizer.zero_grad();
     const at::Tensor loss = at::cross_entropy_loss(network.forward(input).flatten(0, -2), classes);
     loss.backward();
     optimizer.step();
-    if (i >= 0) seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start));
+    const absl::Duration taken = absl::Now() - start;
     last_loss = loss.item<double>();
-  }
-  return {{"seconds", Median(seconds)}, {"loss", last_loss}};
+    return absl::ToDoubleSeconds(taken);
+  };
+  for (int i = 0; i < 2; ++i) step();
+  std::string line;
+  do {
+    std::vector<double> seconds;
+    for (int i = 0; i < FLAGS_steps; ++i) seconds.push_back(step());
+    std::cout << nlohmann::json({{"seconds", Median(seconds)}, {"loss", last_loss}}) << std::endl;
+  } while (FLAGS_turns && std::getline(std::cin, line));
 }
 
 absl::Status Run() {
@@ -114,7 +121,7 @@ absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("case", FLAGS_case, {"resnet50/b8", "gpt_12l/512", "mlp_4x64", "add_64"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("mode", FLAGS_mode, {"exported", "native"}));
   LOCKSTEP_ASSIGN_OR_RETURN(Network network, MakeNetwork());
-  return TorchStatus("exported", [&] { std::cout << Measure(network) << std::endl; });
+  return TorchStatus("exported", [&] { Measure(network); });
 }
 
 }  // namespace

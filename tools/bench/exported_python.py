@@ -1,9 +1,10 @@
 """Python's side of suite exported: the networks in eager mode, and their files for C++; a JSON line.
 
-  exported_python.py CASE STEPS       trains
+  exported_python.py CASE STEPS       trains, and again for each line of standard input
   exported_python.py CASE FILE.pt2    writes torch.export's program
 """
 
+import itertools
 import json
 import pathlib
 import statistics
@@ -50,15 +51,22 @@ def train(net, inputs, classes, steps):
         classes, inputs.shape[:1] if inputs.dim() != 2 or inputs.is_floating_point() else inputs.shape
     )
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
-    seconds = []
-    for _ in range(2 + steps):
+
+    def step():
         start = time.perf_counter()
         optimizer.zero_grad()
         loss = functional.cross_entropy(net(inputs).flatten(0, -2), targets.flatten())
         loss.backward()
         optimizer.step()
-        seconds.append(time.perf_counter() - start)
-    print(json.dumps({"seconds": statistics.median(seconds[2:]), "loss": loss.item()}))
+        taken = time.perf_counter() - start
+        return taken, loss.item()
+
+    for _ in range(2):
+        step()
+    for _ in itertools.chain([""], sys.stdin):
+        done = [step() for _ in range(steps)]
+        seconds = statistics.median(seconds for seconds, _ in done)
+        print(json.dumps({"seconds": seconds, "loss": done[-1][1]}), flush=True)
 
 
 def main():

@@ -1,17 +1,20 @@
-// Times training steps of two ranks, fully sharded or with DistributedDataParallel, and prints a JSON line. Part of
+// Times training steps of two ranks of a host, fully sharded or with DistributedDataParallel, and prints a JSON line. Part of
 // tools/bench:compare; by itself:
 //
 //   ./bazelw run //tools/bench:fsdp -- --case=gpt_10m/512 --mode=fsdp [--steps=10]
 
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <functional>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gflags/gflags.h"
@@ -37,6 +40,11 @@ DEFINE_string(mode, "fsdp",
               "fsdp, ddp, ddp_zero1, which shards the optimizer's state, or ddp_no_sync, whose ranks each train alone");
 DEFINE_int32(steps, 10,
              "steps after the three first, which are not timed; the figure is their median on the slowest rank");
+DEFINE_bool(turns, false, "measure again, with more steps, for each line of standard input");
+DEFINE_int32(nnodes, 1, "hosts of two ranks; start this program on each");
+DEFINE_int32(node_rank, 0, "which of the hosts this is");
+DEFINE_string(master_addr, "", "with --nnodes: the address of the first host");
+DEFINE_int32(master_port, 0, "with --nnodes: a free port there");
 
 namespace lockstep {
 namespace {
@@ -121,33 +129,48 @@ absl::Status Measure(comm::ProcessGroup* group) {
   const Training training = MakeTraining();
   LOCKSTEP_ASSIGN_OR_RETURN(const Way way, MakeWay(training, group));
   PeakPss pss;
-  int64_t own_bytes = 0;
-  std::vector<double> seconds;
   double loss = 0;
-  for (int i = -3; i < FLAGS_steps; ++i) {
-    if (i == -1) own_bytes = pss.Bytes();
-    const absl::Time start = absl::Now();
-    const at::Tensor mean = at::cross_entropy_loss(way.forward(training.inputs).flatten(0, -2), training.classes);
-    mean.backward();
-    LOCKSTEP_RETURN_IF_ERROR(way.step());
-    if (i >= 0) seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start));
-    loss = mean.item<double>();
-  }
-  const at::Tensor slowest = at::full({1}, Median(seconds), at::kDouble);
-  LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(slowest, comm::ReduceOp::kMax));
-  const at::Tensor bytes = at::full({1}, own_bytes, at::kLong);
+  std::vector<double> seconds;
+  const auto run = [&](int steps) -> absl::Status {
+    seconds.clear();
+    for (int i = 0; i < steps; ++i) {
+      const absl::Time start = absl::Now();
+      const at::Tensor mean = at::cross_entropy_loss(way.forward(training.inputs).flatten(0, -2), training.classes);
+      mean.backward();
+      LOCKSTEP_RETURN_IF_ERROR(way.step());
+      seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start));
+      loss = mean.item<double>();
+    }
+    return absl::OkStatus();
+  };
+  LOCKSTEP_RETURN_IF_ERROR(run(2));
+  const at::Tensor bytes = at::full({1}, pss.Bytes(), at::kLong);
   LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(bytes));
-  if (group->rank() > 0) return absl::OkStatus();
-  std::cout << nlohmann::json(
-                   {{"seconds", slowest.item<double>()}, {"loss", loss}, {"peak_pss_bytes", bytes.item<int64_t>()}})
-            << std::endl;
+  LOCKSTEP_RETURN_IF_ERROR(run(1));
+  const bool is_first = group->rank() == 0;
+  if (is_first && FLAGS_nnodes > 1) std::cout << nlohmann::json({{"ready", true}}) << std::endl;
+  std::ifstream lines(absl::StrCat("/proc/", getppid(), "/fd/0"));  // a rank has no standard input
+  const at::Tensor more = at::zeros({1});
+  do {
+    LOCKSTEP_RETURN_IF_ERROR(run(FLAGS_steps));
+    const at::Tensor slowest = at::full({1}, Median(seconds), at::kDouble);
+    LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(slowest, comm::ReduceOp::kMax));
+    if (is_first) {
+      std::cout << nlohmann::json(
+                       {{"seconds", slowest.item<double>()}, {"loss", loss}, {"peak_pss_bytes", bytes.item<int64_t>()}})
+                << std::endl;
+    }
+    std::string line;
+    more.fill_(is_first && FLAGS_turns && std::getline(lines, line) ? 1 : 0);
+    LOCKSTEP_RETURN_IF_ERROR(group->Broadcast(more, 0));
+  } while (more.item<float>() > 0);
   return absl::OkStatus();
 }
 
 absl::Status RunRank() {
   at::set_num_threads(1);
   comm::InitOptions init;
-  init.backend = "shm";
+  init.backend = FLAGS_nnodes > 1 ? "auto" : "shm";
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(init));
   absl::Status status;
   const absl::Status thrown = TorchStatus("fsdp", [&] { status = Measure(group.get()); });
@@ -159,7 +182,13 @@ absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(
       CheckChoice("case", FLAGS_case, {"mlp_784_2048_2048_10/b64", "gpt_10m/512", "gpt_124m/128"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("mode", FLAGS_mode, {"fsdp", "ddp", "ddp_zero1", "ddp_no_sync"}));
-  return launch::Spawn(kRanks, [](int) { return RunRank(); });
+  launch::SpawnOptions hosts;
+  hosts.nnodes = FLAGS_nnodes;
+  hosts.node_rank = FLAGS_node_rank;
+  hosts.master_addr = FLAGS_master_addr;
+  hosts.master_port = FLAGS_master_port;
+  return launch::Spawn(
+      kRanks, [](int) { return RunRank(); }, hosts);
 }
 
 }  // namespace
@@ -169,7 +198,7 @@ int main(int argc, char** argv) {
   lockstep::ProgramUsage usage;
   usage.source = __FILE__;
   usage.description = R"(
-Times training steps of two ranks, fully sharded or with DistributedDataParallel, and prints a JSON line.
+Times training steps of two ranks of a host, fully sharded or with DistributedDataParallel, and prints a JSON line.
 
   fsdp --case=gpt_10m/512 --mode=fsdp
 )";

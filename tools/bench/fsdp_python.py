@@ -1,9 +1,11 @@
-"""Python's side of the suites fsdp and gpt: two ranks over Gloo, a JSON line.
+"""Python's side of the suites fsdp and gpt: two ranks of a host over Gloo, a JSON line.
 
-  fsdp_python.py fsdp2|ddp|ddp_compiled CASE STEPS
+  fsdp_python.py fsdp2|ddp|ddp_compiled CASE STEPS                     and again for each line of standard input
+  fsdp_python.py fsdp2|ddp|ddp_compiled CASE STEPS STORE HOST HOSTS
 """
 
 import json
+import os
 import pathlib
 import statistics
 import sys
@@ -69,11 +71,11 @@ class PeakPss(threading.Thread):
         return self.peak
 
 
-def wrap(mode, net, units):
+def wrap(mode, ranks, net, units):
     if mode != "fsdp2":
         ddp = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
         return torch.compile(ddp) if mode == "ddp_compiled" else ddp
-    mesh = init_device_mesh("cpu", (RANKS,))
+    mesh = init_device_mesh("cpu", (ranks,))
     for unit in units:
         fully_shard(unit, mesh=mesh)
     return fully_shard(net, mesh=mesh)
@@ -85,35 +87,53 @@ def run_rank(rank, ranks, store, mode, case, steps):
     make, units_of, draw, classes = CASES[case]
     torch.manual_seed(0)
     net = make()
-    net = wrap(mode, net, units_of(net))
+    net = wrap(mode, ranks, net, units_of(net))
     torch.manual_seed(7)  # the same batch, so that ranks which train alone have the same losses
     inputs = draw()
     rows = inputs.shape[0] if inputs.is_floating_point() else inputs.numel()
     targets = torch.randint(classes, (rows,))
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True)
+
+    def run(steps):
+        seconds = []
+        for _ in range(steps):
+            start = time.perf_counter()
+            loss = functional.cross_entropy(net(inputs).flatten(0, -2), targets)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            seconds.append(time.perf_counter() - start)
+            loss = loss.item()
+        return statistics.median(seconds), loss
+
     pss = PeakPss()
-    seconds = []
-    for i in range(-3, steps):
-        if i == -1:
-            peak = torch.tensor(pss.stop())
-        start = time.perf_counter()
-        loss = functional.cross_entropy(net(inputs).flatten(0, -2), targets)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        seconds.append(time.perf_counter() - start)
-    slowest = torch.tensor(statistics.median(seconds[3:]), dtype=torch.float64)
-    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    run(2)
+    peak = torch.tensor(pss.stop())
     dist.all_reduce(peak)
-    if rank == 0:
-        line = {"seconds": slowest.item(), "loss": loss.item(), "peak_pss_bytes": peak.item()}
-        print(json.dumps(line), flush=True)
+    run(1)
+    if ranks > RANKS and rank == 0:
+        print(json.dumps({"ready": True}), flush=True)
+    more = torch.ones(1)
+    with open(f"/proc/{os.getppid()}/fd/0") as lines:  # a process of multiprocessing has no standard input
+        while more.item():
+            seconds, loss = run(steps)
+            slowest = torch.tensor(seconds, dtype=torch.float64)
+            dist.all_reduce(slowest, dist.ReduceOp.MAX)
+            if rank == 0:
+                line = {"seconds": slowest.item(), "loss": loss, "peak_pss_bytes": peak.item()}
+                print(json.dumps(line), flush=True)
+                more.fill_(bool(lines.readline()))
+            dist.broadcast(more, 0)
     dist.destroy_process_group()
 
 
 def main():
-    mode, case, steps = sys.argv[1:]
-    run_ranks(run_rank, RANKS, mode, case, int(steps))
+    mode, case, steps, *place = sys.argv[1:]
+    of_hosts = {}
+    if place:
+        host, hosts = map(int, place[1:])
+        of_hosts = {"first_rank": host * RANKS, "world_size": hosts * RANKS, "store": place[0]}
+    run_ranks(run_rank, RANKS, mode, case, int(steps), **of_hosts)
 
 
 if __name__ == "__main__":

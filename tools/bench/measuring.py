@@ -96,63 +96,59 @@ def lines_of(command, environment=None):
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
-def tree_of(pid):
-    """A process and all that come from it."""
-    found = [pid]
-    for parent in found:
-        for file in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                found += map(int, file.read_text().split())
-            except OSError:
-                pass  # the thread has ended
-    return found
-
-
-def signal_tree(process, number):
-    for pid in tree_of(process.pid):
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            pass
-
-
-def lines_in_turn(commands, turn):
-    """{name: the JSON lines that its program prints}. One program runs at a time, for `turn` seconds, while the others are stopped: what
-    slows the machine down for a while slows all of them down. A step that is interrupted takes far too long, so a turn should have five
-    or more, and a program should print medians. Ends this program where one fails."""
+def lines_in_turn(commands, turns):
+    """{name: the last JSON line that its program prints, with the median "seconds" of `turns` lines}. The programs take turns, so that what
+    slows the machine down for a while slows all of them down: a program prints a line, and then another for each line of its input, and
+    waits meanwhile. Its first line, while it warms up, does not count. Ends this program where one fails."""
     began = time.monotonic()
-    started, ended = {}, {}
+    started, lines = {}, {name: [] for name in commands}
     try:
-        while len(ended) < len(commands):
-            for name in [name for name in commands if name not in ended]:
-                PROGRESS.say(commands[name], time.monotonic() - began)
-                if name in started:
-                    signal_tree(started[name], signal.SIGCONT)
-                else:
-                    started[name] = subprocess.Popen(
-                        [str(word) for word in commands[name]],
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.PIPE,
-                        text=True,
-                    )
-                try:
-                    ended[name], err = started[name].communicate(timeout=turn)
-                except subprocess.TimeoutExpired:
-                    signal_tree(started[name], signal.SIGSTOP)
-                    continue
-                if code := started[name].returncode:
-                    words = " ".join(map(str, commands[name]))
-                    sys.exit(f"compare: {words} ended with {code}:\n{ended[name]}{err}")
+        for name, command in commands.items():
+            words = [str(word) for word in command]
+            PROGRESS.say(words, time.monotonic() - began)
+            error = tempfile.TemporaryFile("w+")
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=error, text=True, start_new_session=True)
+            started[name] = (words, process, error)
+            line_of(*started[name])
+        for turn in range(turns):
+            for name, (words, process, error) in started.items():
+                PROGRESS.say(words, time.monotonic() - began)
+                process.stdin.write("\n")
+                process.stdin.flush()
+                lines[name].append(line_of(words, process, error))
+        for words, process, error in started.values():
+            process.stdin.close()
+            if process.wait():
+                end_failed(words, process, error)
         PROGRESS.end_line()
     finally:
-        for process in started.values():
-            if process.poll() is None:
-                signal_tree(process, signal.SIGKILL)
-                process.wait()
+        for _, process, _ in started.values():
+            end_group(process)
     return {
-        name: [json.loads(line) for line in out.splitlines() if line.startswith("{")] for name, out in ended.items()
+        name: {**of[-1], "seconds": statistics.median(line["seconds"] for line in of)} for name, of in lines.items()
     }
+
+
+def line_of(command, process, error):
+    """The next JSON line of a program."""
+    for line in process.stdout:
+        if line.startswith("{"):
+            return json.loads(line)
+    process.wait()
+    end_failed(command, process, error)
+
+
+def end_failed(command, process, error):
+    """Ends this program, since that one has failed."""
+    error.seek(0)
+    sys.exit(f"compare: {' '.join(map(str, command))} ended with {process.returncode}:\n{error.read()}")
+
+
+def end_group(process):
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def lines_of_hosts(commands, on_line, environment=None):
@@ -196,13 +192,10 @@ def lines_of_hosts(commands, on_line, environment=None):
         PROGRESS.end_line()
         for command, process, error in zip(commands, processes, errors):
             if process.wait():
-                error.seek(0)
-                sys.exit(f"compare: {' '.join(map(str, command))} ended with {process.returncode}:\n{error.read()}")
+                end_failed(command, process, error)
     finally:
         for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            end_group(process)
 
 
 def add_cases(parser, cases):

@@ -1,11 +1,14 @@
-"""Hosts on this machine for suite network: network namespaces on a bridge, each behind a link of a chosen rate (tc's tbf)."""
+"""Hosts on this machine for the suites network and fsdp: network namespaces on a bridge, each behind a link of a chosen rate (tc's tbf)."""
 
 import contextlib
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
+
+from measuring import lines_of_hosts
 
 SUBNET = "10.214.0"
 # Bytes that tbf sends at full speed after a pause: more than the largest packet before segmentation, 64 KiB, and more
@@ -70,7 +73,7 @@ class Hosts:
         self.hosts = []
         for tool in ("ip", "tc", "unshare", "nsenter"):
             if not shutil.which(tool, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"):
-                sys.exit(f"compare: {tool} is missing: suite network needs Debian's packages iproute2 and util-linux")
+                sys.exit(f"compare: {tool} is missing: hosts need Debian's packages iproute2 and util-linux")
         self._bridge = self._namespace("bridge")
         self._bridge.run("ip", "link", "add", "bridge", "type", "bridge")
         self._bridge.run("ip", "link", "set", "bridge", "up")
@@ -105,6 +108,19 @@ class Hosts:
 
     def address(self, h):
         return f"{SUBNET}.{h + 1}"
+
+    def measure(self, commands):
+        """Runs a program of each host. Returns the last JSON line that one prints, and the bytes that a host sends, in the mean, between
+        the line before and that."""
+        lines, sent = [], []
+
+        def on_line(line):
+            sent.append(statistics.mean(self.sent()))
+            lines.append(line)
+
+        inside = [host.command(*command) for host, command in zip(self.hosts, commands)]
+        lines_of_hosts(inside, on_line, {"GLOO_SOCKET_IFNAME": "eth0", "TORCH_DISTRIBUTED_DEBUG": "OFF"})
+        return lines[-1], sent[-1] - sent[-2]
 
     def sent(self):
         """The bytes that each host has sent, with all headers."""

@@ -33,6 +33,7 @@ DEFINE_string(optimizer, "adamw", "adam, adamw, or sgd_momentum");
 DEFINE_string(parameters, "124M", "124M (GPT-2's smallest), resnet50, or 160x4KiB");
 DEFINE_string(mode, "default", "default, fused, or libtorch");
 DEFINE_int32(steps, 5, "steps after the two first, which are not timed; the figure is their median");
+DEFINE_bool(turns, false, "measure again, with more steps, for each line of standard input");
 
 namespace lockstep {
 namespace {
@@ -120,20 +121,18 @@ double SecondsOf(const std::function<void()>& work) {
 
 double MedianOf(int repeat, const std::function<void()>& work) {
   std::vector<double> seconds;
-  for (int i = -2; i < repeat; ++i) {
-    const double taken = SecondsOf(work);
-    if (i >= 0) seconds.push_back(taken);
-  }
+  for (int i = 0; i < repeat; ++i) seconds.push_back(SecondsOf(work));
   return Median(seconds);
 }
 
 // Bytes read and written a second by a copy of 256 MiB, with the threads that a step has.
 double CopyRate() {
   const at::Tensor from = at::ones({int64_t{64} << 20}), to = at::empty_like(from);
+  to.copy_(from);
   return 2.0 * from.nbytes() / MedianOf(7, [&] { to.copy_(from); });
 }
 
-nlohmann::json Measure() {
+void Measure() {
   at::manual_seed(0);
   std::vector<at::Tensor> parameters;
   int64_t numel = 0;
@@ -143,13 +142,20 @@ nlohmann::json Measure() {
     numel += parameters.back().numel();
   }
   const auto optimizer = MakeOptimizer(parameters);
-  const double seconds = MedianOf(FLAGS_steps, [&] { optimizer->step(); });
+  const auto step = [&] { optimizer->step(); };
+  MedianOf(2, step);
   // A step reads parameters, gradients and states, and writes parameters and states.
   const int64_t bytes = numel * 4 * (FLAGS_optimizer == "sgd_momentum" ? 5 : 7);
-  return {{"seconds", seconds},
-          {"bytes", bytes},
-          {"share_of_copy_rate", bytes / seconds / CopyRate()},
-          {"checksum", parameters.back().detach().to(at::kDouble).sum().item<double>()}};
+  std::string line;
+  do {
+    const double seconds = MedianOf(FLAGS_steps, step);
+    const double checksum = parameters.back().detach().to(at::kDouble).sum().item<double>();
+    std::cout << nlohmann::json({{"seconds", seconds},
+                                 {"bytes", bytes},
+                                 {"share_of_copy_rate", bytes / seconds / CopyRate()},
+                                 {"checksum", checksum}})
+              << std::endl;
+  } while (FLAGS_turns && std::getline(std::cin, line));
 }
 
 absl::Status Run() {
@@ -157,7 +163,7 @@ absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("optimizer", FLAGS_optimizer, {"adam", "adamw", "sgd_momentum"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("parameters", FLAGS_parameters, {"124M", "resnet50", "160x4KiB"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("mode", FLAGS_mode, {"default", "fused", "libtorch"}));
-  return TorchStatus("optim", [] { std::cout << Measure() << std::endl; });
+  return TorchStatus("optim", [] { Measure(); });
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 """Python's optimizers, as optim.cc measures ours; a JSON line.
 
-  optim_python.py OPTIMIZER PARAMETERS MODE STEPS
+  optim_python.py OPTIMIZER PARAMETERS MODE STEPS    and again for each line of standard input
 """
 
+import itertools
 import json
 import pathlib
 import statistics
@@ -57,13 +58,18 @@ def main():
         parameters[-1].grad = torch.randn(shape)
     make, options = OPTIMIZERS[kind]
     optimizer = make(parameters, lr=1e-3, **options, **MODES[mode])
-    seconds = []
-    for _ in range(2 + int(steps)):
+
+    def step():
         start = time.perf_counter()
         optimizer.step()
-        seconds.append(time.perf_counter() - start)
-    checksum = parameters[-1].detach().double().sum().item()
-    print(json.dumps({"seconds": statistics.median(seconds[2:]), "checksum": checksum}))
+        return time.perf_counter() - start
+
+    for _ in range(2):
+        step()
+    for _ in itertools.chain([""], sys.stdin):
+        seconds = statistics.median(step() for _ in range(int(steps)))
+        checksum = parameters[-1].detach().double().sum().item()
+        print(json.dumps({"seconds": seconds, "checksum": checksum}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,26 @@
-"""Suite fsdp: steps of two fully sharded ranks, beside Python's fully_shard and DistributedDataParallel of both."""
+"""Suite fsdp: steps of fully sharded ranks, beside Python's fully_shard and DistributedDataParallel of both.
 
+A case has two ranks. One that begins with hosts/ has two hosts of two ranks, behind links of 1 Gbit/s: see suite network.
+"""
+
+import itertools
+import os
 import statistics
 import sys
+import tempfile
 
+import network_links
 from measuring import PROGRESS, add_cases, check_cases, compared, in_words, lines_in_turn, machine
 
 MARKS = ("<!-- measured fsdp: begin -->", "<!-- measured fsdp: end -->")
-# Case: steps that are timed in one process and round, of which a figure is the median, and the seconds of a turn.
-CASES = {"mlp_784_2048_2048_10/b64": (200, 2), "gpt_10m/512": (40, 3), "gpt_124m/128": (15, 8)}
+# Case: the steps of a turn, of which a figure is the median, and the turns in a round. Programs of hosts run one after the other.
+CASES = {
+    "mlp_784_2048_2048_10/b64": (10, 15),
+    "gpt_10m/512": (3, 12),
+    "gpt_124m/128": (1, 12),
+    "hosts/gpt_10m/512": (10, None),
+}
+HOSTS, LINK = 2, "1Gbit"
 # Program: its mode.
 OURS = {"ours": "fsdp", "own_ddp": "ddp", "own_ddp_zero1": "ddp_zero1"}
 PYTHON = {"python_fsdp2": "fsdp2", "python_ddp": "ddp"}
@@ -21,11 +34,31 @@ def check_arguments(arguments, parser):
     check_cases(arguments, parser, CASES)
 
 
+def on_hosts(case):
+    return case.startswith("hosts/")
+
+
 def command_of(programs, case, ours, python):
     steps, _ = CASES[case]
+    case = case.removeprefix("hosts/")
     if python:
         return [programs["python"], programs["fsdp_python"], python, case, str(steps)]
-    return [programs["fsdp"], f"--case={case}", f"--mode={ours}", f"--steps={steps}"]
+    return [programs["fsdp"], f"--case={case}", f"--mode={ours}", f"--steps={steps}", "--turns"]
+
+
+def lines_on_hosts(case, commands, python):
+    """{program: its line, with the bytes that a host sends in a step}."""
+    ports, lines = itertools.count(29500), {}
+    with network_links.Hosts(HOSTS, LINK) as hosts, tempfile.TemporaryDirectory() as folder:
+        for name, command in commands.items():
+            if name in python:
+                each = [[*command, os.path.join(folder, name), h, HOSTS] for h in range(HOSTS)]
+            else:
+                master = [f"--master_addr={hosts.address(0)}", f"--master_port={next(ports)}"]
+                each = [[*command, f"--nnodes={HOSTS}", f"--node_rank={h}", *master] for h in range(HOSTS)]
+            line, sent = hosts.measure(each)
+            lines[name] = {**line, "sent_bytes": sent / CASES[case][0]}
+    return lines
 
 
 def spread(losses):
@@ -49,7 +82,10 @@ def measure(suite, cases, rounds, programs, ours, python):
     for _ in PROGRESS.rounds(suite, rounds):
         for case, of_case in measured.items():
             commands = {name: command_of(programs, case, ours.get(name), python.get(name)) for name in names}
-            lines = {name: line for name, (line,) in lines_in_turn(commands, CASES[case][1]).items()}
+            if on_hosts(case):
+                lines = lines_on_hosts(case, commands, python)
+            else:
+                lines = lines_in_turn(commands, CASES[case][1])
             check_losses(case, lines, python)
             for name, line in lines.items():
                 of_case[name].append(line)
@@ -59,17 +95,29 @@ def measure(suite, cases, rounds, programs, ours, python):
 def comparisons(suite, measured):
     for case, lines in measured.items():
         seconds = {name: [line["seconds"] for line in of] for name, of in lines.items()}
-        peak = {name: statistics.median(line["peak_pss_bytes"] for line in of) for name, of in lines.items()}
+        counts = ("peak_pss_bytes", "sent_bytes") if on_hosts(case) else ("peak_pss_bytes",)
         for row in compared(suite, case, seconds):
-            yield {**row, "peak_pss_bytes": peak["ours"], "peer_peak_pss_bytes": peak[row["peer_name"]]}
+            for count in counts:
+                row[count] = statistics.median(line[count] for line in lines["ours"])
+                row[f"peer_{count}"] = statistics.median(line[count] for line in lines[row["peer_name"]])
+            yield row
+
+
+def mebibytes(row, count):
+    return f"{row[count] / 2**20:.0f} MiB" if count in row else ""
 
 
 def markdown(rows, rounds):
     out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds.", "The spread is that of the rounds' ratios.", ""]
-    out += ["| case | ours | memory | peer | its time | its memory | times the peer | spread |", "|---" * 8 + "|"]
+    counts = {"memory": "peak_pss_bytes", "sent": "sent_bytes"}
+    if not any("sent_bytes" in row for row in rows):
+        del counts["sent"]
+    head = ["case", "ours", *counts, "peer", "its time", *(f"its {count}" for count in counts)]
+    head += ["times the peer", "spread"]
+    out += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in rows:
-        ours = [row["case"], in_words(row["ours"]), f"{row['peak_pss_bytes'] / 2**20:.0f} MiB"]
-        peer = [row["peer_name"], in_words(row["peer"]), f"{row['peer_peak_pss_bytes'] / 2**20:.0f} MiB"]
+        ours = [row["case"], in_words(row["ours"]), *(mebibytes(row, key) for key in counts.values())]
+        peer = [row["peer_name"], in_words(row["peer"]), *(mebibytes(row, f"peer_{key}") for key in counts.values())]
         spread = f"{row['least_ratio']:.2f} to {row['most_ratio']:.2f}"
         ratio = f"{row['ratio']:.2f}"
         out.append(f"| {' | '.join([*ours, *peer, ratio, spread])} |")
@@ -78,6 +126,8 @@ def markdown(rows, rounds):
 
 def run(arguments, programs, _):
     """The comparisons, and the table of them."""
+    if any(map(on_hosts, arguments.cases)):
+        network_links.as_root()
     measured = measure("fsdp", arguments.cases, arguments.rounds, programs, OURS, PYTHON)
     rows = list(comparisons("fsdp", measured))
     return rows, markdown(rows, arguments.rounds)

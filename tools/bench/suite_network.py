@@ -145,12 +145,6 @@ class Programs:
     def steps(self, name, hosts, ranks, model):
         """(seconds of a training step, bytes sent by a host for it) of the DDP program `name`."""
         case, count = MODELS[model], len(hosts.hosts)
-        sent, lines = [], []
-
-        def on_line(line):
-            sent.append(statistics.mean(hosts.sent()))
-            lines.append(line)
-
         if name in OUR_STEPS:
             common = [self._programs["ddp"], f"--world_size={ranks}", f"--case={case}", f"--steps={STEPS}"]
             common += ["--backend=auto", f"--hook={OUR_STEPS[name]}", f"--nnodes={count}"]
@@ -164,10 +158,8 @@ class Programs:
             store = os.path.join(self._folder, f"store{next(self._runs)}")
             common = [self._programs["python"], self._programs["ddp_python"], PYTHON_STEPS[name], case, STEPS, store]
             each = [[*common, h, count, ranks] for h in range(count)]
-        commands = [host.command(*arguments) for host, arguments in zip(hosts.hosts, each)]
-        lines_of_hosts(commands, on_line, {"GLOO_SOCKET_IFNAME": "eth0", "TORCH_DISTRIBUTED_DEBUG": "OFF"})
-        before, after = sent[-2:]
-        return lines[-1]["seconds"], (after - before) / STEPS
+        line, sent = hosts.measure(each)
+        return line["seconds"], sent / STEPS
 
     def openmpi(self, hosts, ranks, cases, count, on_line):
         """mpirun starts the daemons of the other hosts by this script, in place of ssh."""

@@ -6,8 +6,9 @@ import sys
 from measuring import PROGRESS, add_cases, check_cases, compared, in_words, lines_in_turn, machine
 
 MARKS = ("<!-- measured optim: begin -->", "<!-- measured optim: end -->")
-# By parameters: steps that are timed in one process and round, of which a figure is the median, and the seconds of a turn.
-STEPS = {"124M": (20, 4), "resnet50": (150, 1), "160x4KiB": (2000, 1)}
+# By parameters: the steps of a turn, of which a figure is the median.
+STEPS = {"124M": 3, "resnet50": 15, "160x4KiB": 200}
+TURNS = 10  # in a round
 # case: optimizer, parameters, our mode.
 CASES = {
     "adamw/124M": ("adamw", "124M", "fused"),
@@ -31,11 +32,11 @@ def check_arguments(arguments, parser):
 
 
 def command_of(programs, name, optimizer, parameters):
-    steps, _ = STEPS[parameters]
+    steps = STEPS[parameters]
     if name.startswith("python_"):
         words = [optimizer, parameters, name.removeprefix("python_"), str(steps)]
         return [programs["python"], programs["optim_python"], *words]
-    flags = {"optimizer": optimizer, "parameters": parameters, "mode": name, "steps": steps}
+    flags = {"optimizer": optimizer, "parameters": parameters, "mode": name, "steps": steps, "turns": "true"}
     return [programs["optim"], *(f"--{flag}={value}" for flag, value in flags.items())]
 
 
@@ -52,7 +53,7 @@ def measure(programs, arguments):
         for case in arguments.cases:
             optimizer, parameters, mode = CASES[case]
             commands = {name: command_of(programs, name, optimizer, parameters) for name in (mode, *PEERS[mode])}
-            lines = {name: line for name, (line,) in lines_in_turn(commands, STEPS[parameters][1]).items()}
+            lines = lines_in_turn(commands, TURNS)
             check_bits(case, lines)
             for name, line in lines.items():
                 measured[case].setdefault(name, []).append(line)
