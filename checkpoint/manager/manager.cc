@@ -12,7 +12,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/file/path.h"
@@ -127,7 +126,7 @@ absl::StatusOr<std::unique_ptr<Manager>> Manager::Create(const std::string& dire
                                                          ManagerOptions options) {
   const absl::Status valid = CheckOptions(directory, options);
   std::string path = file::AbsolutePath(directory);
-  if (path.size() > 1) path = absl::StripSuffix(path, "/");
+  if (path.size() > 1 && path.back() == '/') path.pop_back();
   std::unique_ptr<Manager> manager(new Manager(std::move(path), group, std::move(options)));
   LOCKSTEP_RETURN_IF_ERROR(manager->ChooseWriters(valid));
   LOCKSTEP_RETURN_IF_ERROR(manager->PrepareDirectories());

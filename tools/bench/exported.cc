@@ -94,13 +94,13 @@ std::pair<at::Tensor, at::Tensor> MakeBatch() {
 }
 
 void Measure(Network& network) {
-  const auto [input, classes] = MakeBatch();
+  const std::pair<at::Tensor, at::Tensor> batch = MakeBatch();
   optim::SGD optimizer(network.parameters, optim::SGDOptions(1e-3).momentum(0.9));
   double last_loss = 0;
   const auto step = [&] {
     const absl::Time start = absl::Now();
     optimizer.zero_grad();
-    const at::Tensor loss = at::cross_entropy_loss(network.forward(input).flatten(0, -2), classes);
+    const at::Tensor loss = at::cross_entropy_loss(network.forward(batch.first).flatten(0, -2), batch.second);
     loss.backward();
     optimizer.step();
     const absl::Duration taken = absl::Now() - start;
