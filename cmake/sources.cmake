@@ -348,6 +348,7 @@ lockstep_source_options("-O3;-ffp-contract=off"
 set(lockstep_comm_hierarchical_sources
   comm/hierarchical/hierarchical.cc
   comm/hierarchical/internal/address.cc
+  comm/hierarchical/internal/gather_exchange.cc
   comm/hierarchical/internal/host_exchange.cc
   comm/hierarchical/internal/links.cc
   comm/hierarchical/internal/meeting.cc

@@ -1,7 +1,8 @@
-// The "hierarchical" backend: all_reduce and tree_scatter over shared memory within a host and TCP between hosts, all
-// else over Gloo.
+// The "hierarchical" backend: all_reduce, all_gather and tree_scatter over shared memory within a host and TCP between
+// hosts, all else over Gloo.
 
 #include <algorithm>
+#include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
@@ -13,6 +14,9 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/hierarchical/internal/address.h"
+#include "lockstep/comm/hierarchical/internal/exchange.h"
+#include "lockstep/comm/hierarchical/internal/gather_exchange.h"
+#include "lockstep/comm/hierarchical/internal/host_exchange.h"
 #include "lockstep/comm/hierarchical/internal/links.h"
 #include "lockstep/comm/hierarchical/internal/piece.h"
 #include "lockstep/comm/hierarchical/internal/pipeline.h"
@@ -24,6 +28,9 @@ namespace {
 
 using internal::AddressForOtherHosts;
 using internal::Call;
+using internal::Exchange;
+using internal::GatherExchange;
+using internal::HostExchange;
 using internal::Levels;
 using internal::Links;
 using internal::LinksOptions;
@@ -85,9 +92,23 @@ class HierarchicalBackend final : public c10d::Backend, public comm::internal::H
   }
   WorkPtr SumOnHosts(const at::Tensor& received, const at::Tensor& leaf,
                      std::shared_ptr<const comm::internal::HostSums> sums) override {
-    auto call = pipeline_->PushTreeScatter(received, leaf, std::move(sums));
-    return c10::make_intrusive<HierarchicalWork>(getRank(), c10d::OpType::REDUCE_SCATTER, pipeline_, std::move(call),
-                                                 std::vector<at::Tensor>{received});
+    return Start(c10d::OpType::REDUCE_SCATTER,
+                 std::make_unique<HostExchange>(pipeline_->levels(), received, leaf, std::move(sums)), {received});
+  }
+
+  // If the hosts have different numbers of ranks, Gloo gathers.
+  WorkPtr allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+                    const c10d::AllgatherOptions& options) override {
+    if (hosts_.empty()) return flat_->allgather(outputs, inputs, options);
+    return AllGather(c10d::OpType::ALLGATHER, outputs.at(0), inputs.at(0));
+  }
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
+    if (hosts_.empty()) return flat_->_allgather_base(output, input, options);
+    TORCH_CHECK_VALUE(output.numel() == input.numel() * getSize(),
+                      "hierarchical: all_gather_into_tensor: the output has ", output.numel(), " elements, expected ",
+                      input.numel() * getSize());
+    const at::Tensor rows = output.detach().view({getSize(), input.numel()});
+    return AllGather(c10d::OpType::_ALLGATHER_BASE, rows.unbind(), input);
   }
 
   // The other collectives use Gloo, whichever ranks they join.
@@ -96,13 +117,6 @@ class HierarchicalBackend final : public c10d::Backend, public comm::internal::H
   }
   WorkPtr reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) override {
     return flat_->reduce(tensors, options);
-  }
-  WorkPtr allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
-                    const c10d::AllgatherOptions& options) override {
-    return flat_->allgather(outputs, inputs, options);
-  }
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
-    return flat_->_allgather_base(output, input, options);
   }
   WorkPtr gather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
                  const c10d::GatherOptions& options) override {
@@ -136,6 +150,13 @@ class HierarchicalBackend final : public c10d::Backend, public comm::internal::H
   WorkPtr barrier(const c10d::BarrierOptions& options) override { return flat_->barrier(options); }
 
  private:
+  WorkPtr Start(c10d::OpType type, std::unique_ptr<Exchange> exchange, std::vector<at::Tensor> tensors) {
+    return c10::make_intrusive<HierarchicalWork>(getRank(), type, pipeline_, pipeline_->Push(std::move(exchange)),
+                                                 std::move(tensors));
+  }
+  WorkPtr AllGather(c10d::OpType type, const std::vector<at::Tensor>& outputs, const at::Tensor& input) {
+    return Start(type, std::make_unique<GatherExchange>(pipeline_->levels(), outputs, input), outputs);
+  }
   WorkPtr AllReduce(c10d::OpType type, const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op) {
     return c10::make_intrusive<HierarchicalWork>(getRank(), type, pipeline_, pipeline_->Push(tensors, op), tensors);
   }

@@ -109,6 +109,65 @@ TEST(Hierarchical, NotFiniteValuesReachEveryRank) {
   }
 }
 
+// With one rank a host, too, which the backend does not refuse.
+const std::vector<std::vector<int>> kGathered = {{0, 0, 1, 1}, {0, 0, 0, 1},       {0, 1, 2, 2, 0, 1},      {0, 1},
+                                                 {0, 1, 2},    {0, 1, 0, 0, 1, 1}, {1, 0, 0, 0, 0, 1, 1, 1}};
+
+at::Tensor ValueOf(int rank, int64_t count, at::ScalarType dtype) {
+  return (at::arange(count, at::kLong) * 7 + rank * 31).remainder(dtype == at::kBool ? 2 : 101).to(dtype);
+}
+
+TEST(Hierarchical, GathersOverEveryLayout) {
+  for (const std::vector<int>& hosts : kGathered) {
+    const auto size = static_cast<int>(hosts.size());
+    const auto gather = [&](c10d::Backend& backend) {
+      for (const at::ScalarType dtype : {at::kFloat, at::kByte, at::kBool, at::kComplexDouble}) {
+        for (const int64_t count : {0, 1, 7, 2049, 65537, 700001}) {
+          if (count > 300000 && dtype != at::kByte) continue;
+          at::Tensor own = ValueOf(backend.getRank(), count, dtype), whole = at::zeros({size, count}, dtype);
+          backend._allgather_base(whole, own)->wait();
+          std::vector<std::vector<at::Tensor>> list(1);
+          for (int rank = 0; rank < size; ++rank) list[0].push_back(at::zeros({count}, dtype));
+          std::vector<at::Tensor> inputs = {own};
+          backend.allgather(list, inputs)->wait();
+          for (int rank = 0; rank < size; ++rank) {
+            const at::Tensor expected = ValueOf(rank, count, dtype);
+            EXPECT_TRUE(at::equal(whole[rank], expected)) << size << " ranks, " << count << " of " << dtype;
+            EXPECT_TRUE(at::equal(list[0][rank], expected)) << size << " ranks, " << count << " of " << dtype;
+          }
+        }
+      }
+    };
+    EXPECT_EQ(RunOn(hosts, gather), absl::OkStatus());
+  }
+}
+
+// Its input may be its part of the output.
+TEST(Hierarchical, GathersInPlaceBetweenOtherCalls) {
+  for (const std::vector<int>& hosts : {kLayouts[0], kLayouts[5]}) {
+    const auto size = static_cast<int64_t>(hosts.size());
+    const auto body = [&](c10d::Backend& backend) {
+      std::vector<at::Tensor> tensors;
+      std::vector<c10::intrusive_ptr<c10d::Work>> works;
+      for (int64_t i = 0; i < 60; ++i) {
+        const int64_t count = kCounts[i * 7 % kCounts.size()];
+        tensors.push_back(at::full({size, count}, backend.getRank() + i, at::kFloat));
+        at::Tensor own = tensors.back()[backend.getRank()];
+        works.push_back(i % 3 == 0 ? AllReduce(backend, tensors.back(), c10d::ReduceOp::SUM)
+                                   : backend._allgather_base(tensors.back(), own));
+      }
+      for (const auto& work : works) work->wait();
+      for (int64_t i = 0; i < 60; ++i) {
+        const at::Tensor ranks = at::arange(size, at::kFloat).view({size, 1}) + i;
+        const at::Tensor expected =
+            i % 3 == 0 ? at::full_like(tensors[i], size * i + size * (size - 1) / 2) : ranks.expand_as(tensors[i]);
+        EXPECT_TRUE(at::equal(tensors[i], expected)) << i;
+      }
+    };
+    EXPECT_EQ(RunOn(hosts, body), absl::OkStatus());
+  }
+}
+
 TEST(Hierarchical, ManyCallsOfMixedSizesMoveAtOnce) {
   for (const std::vector<int>& hosts : kLayouts) {
     const auto size = static_cast<int64_t>(hosts.size());
@@ -187,6 +246,42 @@ TEST(Hierarchical, ATensorOfAnotherSizeOnAnotherHostIsAnError) {
             absl::OkStatus());
 }
 
+TEST(Hierarchical, RanksThatGatherOtherTensorsAreToldBoth) {
+  EXPECT_EQ(RunOn(
+                kLayouts[0],
+                [](c10d::Backend& backend) {
+                  at::Tensor own = at::ones({backend.getRank() < 2 ? 100 : 101}), all = at::ones({4 * own.numel()});
+                  const auto work = backend._allgather_base(all, own);
+                  const absl::Status status = TorchStatus("", [&] { work->wait(); });
+                  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+                  if (backend.getRank() != 0) return;
+                  EXPECT_EQ(status.message(),
+                            "rank 0: rank 2 sent piece 0 of all_gather #0 (404 bytes; float32 [404]); expected piece 0 "
+                            "of all_gather #0 (400 bytes; float32 [400])");
+                },
+                /*meet_at_the_end=*/false),
+            absl::OkStatus());
+}
+
+TEST(Hierarchical, ARankThatReducesWhileAnotherGathersIsToldSo) {
+  EXPECT_EQ(RunOn(
+                kLayouts[0],
+                [](c10d::Backend& backend) {
+                  at::Tensor own = at::ones({100}), all = at::ones({400});
+                  const bool gathers = backend.getRank() < 2;
+                  const auto work =
+                      gathers ? backend._allgather_base(all, own) : AllReduce(backend, own, c10d::ReduceOp::SUM);
+                  const absl::Status status = TorchStatus("", [&] { work->wait(); });
+                  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+                  if (backend.getRank() != 0) return;
+                  EXPECT_EQ(status.message(),
+                            "rank 0: rank 2 sent piece 0 of all_reduce #0 (400 bytes; float32 [100], sum); expected "
+                            "piece 0 of all_gather #0 (400 bytes; float32 [400])");
+                },
+                /*meet_at_the_end=*/false),
+            absl::OkStatus());
+}
+
 TEST(Hierarchical, AReductionThatTheDtypeLacksIsRefusedBeforeAnythingIsSent) {
   EXPECT_EQ(RunOn(kLayouts[0],
                   [](c10d::Backend& backend) {
@@ -228,9 +323,12 @@ TEST(Hierarchical, TheOtherCollectivesWork) {
                     from_2.rootRank = 2;
                     backend.broadcast(x, from_2)->wait();
                     EXPECT_TRUE(at::equal(x[0], at::full({3}, 2)));
-                    at::Tensor mine = at::full({2}, backend.getRank()), all = at::zeros({8}, at::kLong);
-                    backend._allgather_base(all, mine)->wait();
-                    EXPECT_TRUE(at::equal(all, at::arange(8).floor_divide(2)));
+                    std::vector<at::Tensor> received = {at::zeros({2}, at::kLong)};
+                    std::vector<std::vector<at::Tensor>> sent;
+                    for (int64_t rank = 0; backend.getRank() == 0 && rank < 4; ++rank)
+                      sent.resize(1), sent[0].push_back(at::full({2}, rank));
+                    backend.scatter(received, sent)->wait();
+                    EXPECT_TRUE(at::equal(received[0], at::full({2}, backend.getRank())));
                   }),
             absl::OkStatus());
 }

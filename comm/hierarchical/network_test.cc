@@ -111,27 +111,43 @@ int64_t SentBytes() {
   return -1;
 }
 
+// Runs `body` on every rank, which calls `start` before its collective. Returns the bytes that host 0 sends from then
+// on.
+int64_t SentBy(const std::function<absl::Status(ProcessGroup&, const std::function<absl::Status()>& start)>& body,
+               const Setting& setting) {
+  int64_t sent = 0;
+  const auto counted = [&](ProcessGroup& group) -> absl::Status {
+    int64_t before = 0;
+    const auto start = [&]() -> absl::Status {
+      LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
+      before = SentBytes();
+      return group.Barrier();  // no rank begins before all have looked
+    };
+    LOCKSTEP_RETURN_IF_ERROR(body(group, start));
+    LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
+    if (group.rank() == 0) sent = SentBytes() - before;
+    return group.Barrier();
+  };
+  RunOnHosts("hierarchical", counted, setting);
+  return sent;
+}
+
+constexpr int64_t kNumel = 2 << 20;
+
 // Runs a tree_scatter of one leaf a rank. Returns the bytes that host 0 sends, divided by the bytes of a leaf.
 double SentByATreeScatter(const Setting& setting) {
-  constexpr int64_t kNumel = 2 << 20;
-  int64_t sent = 0;
-  const auto body = [&](ProcessGroup& group) -> absl::Status {
+  const auto body = [](ProcessGroup& group, const std::function<absl::Status()>& start) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor leaf, group.AllocateShared({kNumel}));
     leaf.fill_(group.rank());
     const TreeScatter scatter(&group, kRanks);
     TreeScatter::Sum sum(at::empty({kNumel / kRanks}), {0, kNumel / 4, kNumel / 2, kNumel / 4 * 3, kNumel});
-    LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
-    const int64_t before = SentBytes();
-    LOCKSTEP_RETURN_IF_ERROR(group.Barrier());  // no rank begins before all have looked
+    LOCKSTEP_RETURN_IF_ERROR(start());
     LOCKSTEP_RETURN_IF_ERROR(scatter.Start(0, leaf, &sum));
     LOCKSTEP_RETURN_IF_ERROR(scatter.Wait(&sum));
-    LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
-    if (group.rank() == 0) sent = SentBytes() - before;
     EXPECT_TRUE(at::equal(sum.result(), at::full({kNumel / kRanks}, 1.5F)));
-    return group.Barrier();
+    return absl::OkStatus();
   };
-  RunOnHosts("hierarchical", body, setting);
-  return static_cast<double>(sent) / (kNumel * 4);
+  return static_cast<double>(SentBy(body, setting)) / (kNumel * 4);
 }
 
 // Half of the elements belong to the other host's ranks.
@@ -155,6 +171,36 @@ TEST(Network, ATreeScatterReceivesWhileItSends) {
   Setting setting;
   setting.small_buffers = true;
   EXPECT_GE(SentByATreeScatter(setting), 0.5);
+}
+
+// Runs an all_gather. Returns the bytes that host 0 sends, divided by the bytes of all inputs.
+double SentByAnAllGather(const Setting& setting) {
+  const auto body = [](ProcessGroup& group, const std::function<absl::Status()>& start) -> absl::Status {
+    const at::Tensor own = at::full({kNumel / kRanks}, group.rank(), at::kFloat), all = at::empty({kNumel});
+    LOCKSTEP_RETURN_IF_ERROR(start());
+    LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, own));
+    EXPECT_TRUE(at::equal(all, at::arange(kRanks, at::kFloat).repeat_interleave(kNumel / kRanks)));
+    return absl::OkStatus();
+  };
+  return static_cast<double>(SentBy(body, setting)) / (kNumel * 4);
+}
+
+// The other host lacks half of the elements.
+TEST(Network, AnAllGatherSendsEachInputToEachHostOnce) {
+  for (const std::vector<int>& host_of : {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 0, 1}}) {
+    Setting setting;
+    setting.host_of = host_of;
+    const double sent = SentByAnAllGather(setting);
+    EXPECT_GE(sent, 0.5) << host_of[1];
+    EXPECT_LT(sent, 0.6) << host_of[1];
+  }
+}
+
+// A message has 512 KiB.
+TEST(Network, AnAllGatherReceivesWhileItSends) {
+  Setting setting;
+  setting.small_buffers = true;
+  EXPECT_GE(SentByAnAllGather(setting), 0.5);
 }
 
 TEST(Network, AnAllReduceReceivesWhileItSends) {

@@ -55,10 +55,17 @@ class Call:
 # The collectives of R ranks, numbered host by host.
 
 
+def exchange(size, ranks):
+    """comm/hierarchical/internal/exchange.h: each rank sends each other rank of its column as many bytes. `size`: bytes of all ranks."""
+    hosts = max(1, ranks // HOST)
+    link = (hosts - 1) / hosts * size
+    return Call(link / HOST, link, scaling.pieces(size / HOST, hosts, 1) * (hosts - 1), min(1, hosts - 1))
+
+
 def all_gather(size, ranks):
-    """Gloo's ring (gloo/allgather.cc): each rank sends all parts but one to the next rank, in halves. `size`: bytes of all parts."""
-    sent = (ranks - 1) / ranks * size
-    return Call(sent, sent if ranks > HOST else 0, 2 * (ranks - 1), ranks - 1)
+    """comm/hierarchical/internal/gather_exchange.cc: each rank sends its part to its column, and the ranks of a host pass on what they
+    receive over shm. `size`: bytes of all parts."""
+    return exchange(size, ranks)
 
 
 def all_to_all(size, ranks):
@@ -77,9 +84,7 @@ def all_reduce(size, ranks):
 def tree_scatter(size, ranks):
     """comm/hierarchical/internal/host_exchange.cc: the ranks of a host add over shm, then each sends the host's sums of slices to its
     column. `size`: bytes of all slices."""
-    hosts = max(1, ranks // HOST)
-    link = (hosts - 1) / hosts * size
-    return Call(link / HOST, link, scaling.pieces(size / HOST, hosts, 1) * (hosts - 1), min(1, hosts - 1))
+    return exchange(size, ranks)
 
 
 # The ways to train: the collectives of a step.

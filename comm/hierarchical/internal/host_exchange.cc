@@ -37,7 +37,7 @@ HostExchange::HostExchange(const Levels& levels, const at::Tensor& received, con
   header_.elements = bounds.back();
   header_.dtype = static_cast<uint16_t>(dtype);
   header_.op = static_cast<uint8_t>(shm::Op::kSum);
-  header_.tree_scatter = 1;
+  header_.kind = static_cast<uint8_t>(PieceHeader::Kind::kTreeScatter);
 }
 
 // The elements of a rank's slice that are in a piece.
@@ -71,7 +71,7 @@ at::Tensor HostExchange::Sent(int to_host, size_t sum, uint32_t piece) const {
   return sent_.narrow(0, row * most_, PartOf(levels_.hosts[to_host][place_], piece).count);
 }
 
-void HostExchange::Add(uint32_t piece, std::chrono::milliseconds timeout) {
+void HostExchange::Inward(uint32_t piece, std::chrono::milliseconds timeout) {
   auto& on_host = dynamic_cast<TreeSumBackend&>(*levels_.inward);
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (int to_host = 0; to_host < levels_.links->size(); ++to_host) {

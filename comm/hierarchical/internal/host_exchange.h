@@ -7,32 +7,28 @@
 #include <cstdint>
 #include <memory>
 
+#include "lockstep/comm/hierarchical/internal/exchange.h"
 #include "lockstep/comm/hierarchical/internal/levels.h"
 #include "lockstep/comm/hierarchical/internal/pieces.h"
 #include "lockstep/comm/internal/tree_sum_backend.h"
 
 namespace lockstep::comm::hierarchical::internal {
 
-// A tree_scatter of one rank over several hosts, in pieces. Each piece has a part of every rank's slice. For each rank
-// of its column, this rank adds up what its host has of that rank's slice, and sends the host's sums to that rank. So a
-// slice crosses the network once for each sum of a host.
-//
-// One thread calls Add() and then Send() for each piece, in order. Another calls Receive(). They throw the errors of
-// the backend within the host, and of the links.
-class HostExchange {
+// A tree_scatter of one rank over several hosts. Each piece has a part of every rank's slice. For each rank of its
+// column, this rank adds up what its host has of that rank's slice, and sends the host's sums to that rank. So a slice
+// crosses the network once for each sum of a host.
+class HostExchange final : public Exchange {
  public:
   // The arguments are as for HostSumBackend::SumOnHosts(). `levels` is borrowed, and has links. Throws
   // c10::NotImplementedError: the dtype has no tree sum.
   HostExchange(const Levels& levels, const at::Tensor& received, const at::Tensor& leaf,
                std::shared_ptr<const comm::internal::HostSums> sums);
 
-  uint32_t pieces() const { return pieces_; }
-
+  uint32_t pieces() const override { return pieces_; }
   // When it returns, no rank of the host reads this rank's part of the piece any more.
-  void Add(uint32_t piece, std::chrono::milliseconds timeout);
-  // `call` is the number of the call.
-  void Send(uint32_t piece, uint64_t call, std::chrono::milliseconds timeout) const;
-  void Receive(uint32_t piece, uint64_t call, std::chrono::milliseconds timeout) const;
+  void Inward(uint32_t piece, std::chrono::milliseconds timeout) override;
+  void Send(uint32_t piece, uint64_t call, std::chrono::milliseconds timeout) const override;
+  void Receive(uint32_t piece, uint64_t call, std::chrono::milliseconds timeout) const override;
 
  private:
   int host() const { return levels_.links->rank(); }

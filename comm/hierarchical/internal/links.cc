@@ -52,15 +52,30 @@ class Rest {
   iovec parts_[2];
 };
 
+const char* NameOf(PieceHeader::Kind kind) {
+  switch (kind) {
+    case PieceHeader::Kind::kAllReduce:
+      return "all_reduce";
+    case PieceHeader::Kind::kTreeScatter:
+      return "tree_scatter";
+    case PieceHeader::Kind::kAllGather:
+      return "all_gather";
+  }
+  return "a call";  // the bytes of a header come from another rank
+}
+
 // By Wait(), or by AskForAnswers().
 bool IsSilence(int error) { return error == EHOSTUNREACH || error == ETIMEDOUT; }
 
 }  // namespace
 
 std::string Describe(const PieceHeader& header) {
-  return absl::StrCat("piece ", header.piece, " of ", header.tree_scatter ? "tree_scatter" : "all_reduce", " #",
-                      header.call, " (", header.bytes, " bytes; ", shm::NameOf(static_cast<shm::DType>(header.dtype)),
-                      " [", header.elements, "], ", shm::NameOf(static_cast<shm::Op>(header.op)), ")");
+  const auto kind = static_cast<PieceHeader::Kind>(header.kind);
+  std::string text =
+      absl::StrCat("piece ", header.piece, " of ", NameOf(kind), " #", header.call, " (", header.bytes, " bytes; ",
+                   shm::NameOf(static_cast<shm::DType>(header.dtype)), " [", header.elements, "]");
+  if (kind != PieceHeader::Kind::kAllGather) absl::StrAppend(&text, ", ", shm::NameOf(static_cast<shm::Op>(header.op)));
+  return absl::StrCat(text, ")");
 }
 
 absl::StatusOr<std::unique_ptr<Links>> Links::Create(const LinksOptions& options) {

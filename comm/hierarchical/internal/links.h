@@ -20,17 +20,19 @@ namespace lockstep::comm::hierarchical::internal {
 
 // Precedes each piece of a tensor on a connection, so that ranks that disagree get an error instead of wrong numbers.
 struct PieceHeader {
+  enum class Kind : uint8_t { kAllReduce, kTreeScatter, kAllGather };
+
   uint64_t call = 0;      // the number of the call, of this group
   uint64_t elements = 0;  // of the whole tensor
   uint64_t bytes = 0;     // that follow
   uint32_t piece = 0;     // the number of the piece in the call
   uint16_t dtype = 0;
-  uint8_t op = 0;
-  uint8_t tree_scatter = 0;  // 1: of a tree_scatter; 0: of an all_reduce
+  uint8_t op = 0;    // of an all_reduce or a tree_scatter
+  uint8_t kind = 0;  // a Kind
 
   bool operator==(const PieceHeader& other) const {
     return call == other.call && elements == other.elements && bytes == other.bytes && piece == other.piece &&
-           dtype == other.dtype && op == other.op && tree_scatter == other.tree_scatter;
+           dtype == other.dtype && op == other.op && kind == other.kind;
   }
 };
 static_assert(sizeof(PieceHeader) == 32, "a header has no padding");

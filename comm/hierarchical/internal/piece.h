@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
-#include "lockstep/comm/hierarchical/internal/host_exchange.h"
+#include "lockstep/comm/hierarchical/internal/exchange.h"
 #include "lockstep/comm/hierarchical/internal/levels.h"
 #include "lockstep/comm/hierarchical/internal/links.h"
 #include "lockstep/comm/hierarchical/internal/pieces.h"
@@ -21,7 +21,7 @@ struct Call {
   std::vector<at::Tensor> tensors;  // of an all_reduce, flat
   c10d::ReduceOp op;                // never AVG
   bool average = false;
-  std::unique_ptr<HostExchange> exchange;  // of a tree_scatter
+  std::unique_ptr<Exchange> exchange;  // null for an all_reduce
   uint64_t number = 0;
   bool done = false;  // guarded by the pipeline's mutex
 };

@@ -11,7 +11,6 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/comm/hierarchical/internal/host_exchange.h"
 #include "lockstep/comm/hierarchical/internal/piece.h"
 #include "lockstep/comm/hierarchical/internal/pieces.h"
 #include "lockstep/comm/shm/internal/tensors.h"
@@ -113,10 +112,9 @@ std::shared_ptr<Call> Pipeline::Push(const std::vector<at::Tensor>& tensors, con
   return Enqueue(std::move(call));
 }
 
-std::shared_ptr<Call> Pipeline::PushTreeScatter(const at::Tensor& received, const at::Tensor& leaf,
-                                                std::shared_ptr<const comm::internal::HostSums> sums) {
+std::shared_ptr<Call> Pipeline::Push(std::unique_ptr<Exchange> exchange) {
   auto call = std::make_shared<Call>();
-  call->exchange = std::make_unique<HostExchange>(levels_, received, leaf, std::move(sums));
+  call->exchange = std::move(exchange);
   return Enqueue(std::move(call));
 }
 
@@ -191,7 +189,7 @@ void Pipeline::RunInward() {
   try {
     std::shared_ptr<Call> call;
     while (NextCall(call)) {
-      if (call->exchange) TreeScatterInward(call);
+      if (call->exchange) ExchangeInward(call);
       uint32_t number = 0;
       for (const at::Tensor& tensor : call->tensors) {
         const int64_t parts = levels_.even && !IsSmall(tensor) ? levels_.inward->getSize() : 1;
@@ -216,9 +214,9 @@ void Pipeline::RunInward() {
   }
 }
 
-void Pipeline::TreeScatterInward(const std::shared_ptr<Call>& call) {
+void Pipeline::ExchangeInward(const std::shared_ptr<Call>& call) {
   for (uint32_t number = 0; number < call->exchange->pieces(); ++number) {
-    call->exchange->Add(number, timeout_);
+    call->exchange->Inward(number, timeout_);
     Piece piece;
     piece.call = call;
     piece.header.piece = number;
@@ -285,7 +283,7 @@ void Pipeline::AwaitSent(const Piece& piece) {
 // circle.
 void Pipeline::Across(Piece& piece) {
   if (piece.ends_call || !levels_.links) return;
-  if (const HostExchange* const exchange = piece.call->exchange.get()) {
+  if (const Exchange* const exchange = piece.call->exchange.get()) {
     return exchange->Receive(piece.header.piece, piece.call->number, timeout_);
   }
   Links& links = *levels_.links;
@@ -324,6 +322,9 @@ void Pipeline::Outward(Piece& piece) {
     MutexLock lock(mutex_);
     piece.call->done = true;
     return;
+  }
+  if (const Exchange* const exchange = piece.call->exchange.get()) {
+    return exchange->Outward(piece.header.piece, timeout_);
   }
   if (levels_.links && !piece.direct) {
     Links& links = *levels_.links;

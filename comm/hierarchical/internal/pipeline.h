@@ -19,13 +19,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "lockstep/comm/hierarchical/internal/exchange.h"
 #include "lockstep/comm/hierarchical/internal/levels.h"
 #include "lockstep/comm/hierarchical/internal/piece.h"
-#include "lockstep/comm/internal/tree_sum_backend.h"
 
 namespace lockstep::comm::hierarchical::internal {
 
-// The all_reduces and tree_scatters of one rank, in pieces that go through the phases one behind the other. Each phase
+// The all_reduces and Exchanges of one rank, in pieces that go through the phases one behind the other. Each phase
 // has a thread, so calls progress whether or not a thread waits for them:
 //
 //   inward   reduces within the host and sends to the other hosts
@@ -49,9 +49,8 @@ class Pipeline {
 
   // Starts an all_reduce. Throws c10::NotImplementedError if a tensor's dtype does not have the reduction.
   std::shared_ptr<Call> Push(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op);
-  // Starts a tree_scatter, as HostSumBackend::SumOnHosts(). Needs levels().even. Throws as Push() does.
-  std::shared_ptr<Call> PushTreeScatter(const at::Tensor& received, const at::Tensor& leaf,
-                                        std::shared_ptr<const comm::internal::HostSums> sums);
+  // Starts an exchange among columns. Needs levels().even.
+  std::shared_ptr<Call> Push(std::unique_ptr<Exchange> exchange);
   bool Test(const Call& call);
   // Throws the call's error, or a DistBackendError after the time-out; 0 means the pipeline's own.
   void Finish(const Call& call, std::chrono::milliseconds timeout);
@@ -77,7 +76,7 @@ class Pipeline {
   void Fail(std::exception_ptr error);
   bool IsStoppedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_ || failure_; }
 
-  void TreeScatterInward(const std::shared_ptr<Call>& call);
+  void ExchangeInward(const std::shared_ptr<Call>& call);
   void Inward(Piece& piece);
   void SendShares(const Piece& piece);
   void Across(Piece& piece);
