@@ -34,8 +34,8 @@ class TreeSumBackend {
 
 // How the leaves of a node are added up, first on each host. The same on every rank.
 struct HostSums {
-  std::vector<std::vector<HostSum>> of_hosts;  // of each host
-  std::vector<int64_t> bounds;                 // rank r gets the elements [bounds[r], bounds[r + 1])
+  std::shared_ptr<const std::vector<std::vector<HostSum>>> of_hosts;  // of each host
+  std::shared_ptr<const std::vector<int64_t>> bounds;  // rank r gets the elements [bounds[r], bounds[r + 1])
 };
 
 // A c10d::Backend that is also one of these adds up leaves on each of several hosts, in memory that the ranks of the

@@ -41,17 +41,31 @@ void AddTop(std::vector<at::Tensor>& stack) {
 
 }  // namespace
 
+TreeScatter::TreeScatter(ProcessGroup* group, int leaves, c10::DeviceType device)
+    : group_(group), tree_(leaves), device_(device) {
+  const std::vector<std::vector<int>> hosts = HostsOf(*group, device);
+  for (int begin = 0; begin < leaves; begin += group->size()) {
+    std::vector<Node>& nodes = rounds_.emplace_back();
+    for (const PartialSum node : tree_.Cover(begin, std::min(begin + group->size(), leaves))) {
+      std::vector<std::vector<HostSum>> of_hosts;
+      for (const std::vector<int>& host : hosts) of_hosts.push_back(SumsOfHost(tree_, node, begin, host));
+      nodes.push_back({node, std::make_shared<const std::vector<std::vector<HostSum>>>(std::move(of_hosts))});
+    }
+  }
+}
+
 int TreeScatter::LeafOf(int round, int rank) const {
   const int leaf = round * group_->size() + rank;
   return leaf < tree_.leaves() ? leaf : -1;
 }
 
 absl::Status TreeScatter::Start(int round, const at::Tensor& leaf, Sum* sum) const {
-  if (leaf.numel() != sum->bounds_.back() || leaf.dtype() != sum->result_.dtype() || !leaf.is_contiguous()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank ", group_->rank(), ": tree_scatter: expected a contiguous leaf of ", sum->bounds_.back(),
-                     " elements of ", c10::toString(sum->result_.scalar_type()), ", found ", leaf.numel(), " of ",
-                     c10::toString(leaf.scalar_type())));
+  if (leaf.numel() != sum->bounds_->back() || leaf.dtype() != sum->result_.dtype() || !leaf.is_contiguous() ||
+      leaf.device().type() != device_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rank ", group_->rank(), ": tree_scatter: expected a contiguous leaf of ", sum->bounds_->back(),
+        " elements of ", c10::toString(sum->result_.scalar_type()), " on ", c10::DeviceTypeName(device_, true),
+        ", found ", leaf.numel(), " of ", c10::toString(leaf.scalar_type()), " on ", leaf.device().str()));
   }
   const c10::NoGradGuard no_grad;
   if (round == 0) {
@@ -59,47 +73,42 @@ absl::Status TreeScatter::Start(int round, const at::Tensor& leaf, Sum* sum) con
     sum->slices_.clear();
     sum->divided_ = false;
   }
-  const int begin = round * group_->size(), end = std::min(begin + group_->size(), tree_.leaves());
-  for (const PartialSum node : tree_.Cover(begin, end)) LOCKSTEP_RETURN_IF_ERROR(StartNode(node, round, leaf, sum));
+  for (const Node& node : rounds_[round]) StartNode(node, round, leaf, sum);
   return absl::OkStatus();
 }
 
-absl::Status TreeScatter::StartNode(PartialSum node, int round, const at::Tensor& leaf, Sum* sum) const {
+void TreeScatter::StartNode(const Node& node, int round, const at::Tensor& leaf, Sum* sum) const {
   const int ranks = group_->size();
   const bool is_first = sum->slices_.empty() && sum->pending_.empty();
   Sum::Pending pending;
-  pending.node = node;
+  pending.node = node.node;
   pending.slice = is_first ? sum->result_ : at::empty_like(sum->result_);
   if (ranks == 1) {
     pending.slice.copy_(leaf);
     sum->pending_.push_back(std::move(pending));
-    return absl::OkStatus();
+    return;
   }
-  const c10::DeviceType device = leaf.device().type();
-  auto sums = std::make_shared<internal::HostSums>();
-  sums->bounds = sum->bounds_;
-  for (const std::vector<int>& host : HostsOf(*group_, device))
-    sums->of_hosts.push_back(SumsOfHost(tree_, node, round * ranks, host));
-  if (GroupAccess::TreeSumBackendOf(*group_, device)) {
-    auto order = std::make_shared<TreeSumOrder>(sums->of_hosts[0][0].order);
-    order->slices = sum->bounds_;
-    sum->divided_ = node.begin == 0 && node.end == tree_.leaves();
+  if (GroupAccess::TreeSumBackendOf(*group_, device_)) {
+    auto order = std::make_shared<TreeSumOrder>((*node.of_hosts)[0][0].order);
+    order->slices = *sum->bounds_;
+    sum->divided_ = node.node.begin == 0 && node.node.end == tree_.leaves();
     if (sum->divided_) order->divisor = tree_.leaves();
     pending.work = GroupAccess::TreeScatterAsync(*group_, pending.slice, leaf, std::move(order));
     sum->pending_.push_back(std::move(pending));
-    return absl::OkStatus();
+    return;
   }
-  for (const std::vector<HostSum>& of_host : sums->of_hosts) {
+  for (const std::vector<HostSum>& of_host : *node.of_hosts) {
     for (const HostSum& addend : of_host) pending.addends.push_back(addend.node);
   }
   pending.received = at::empty({static_cast<int64_t>(pending.addends.size()) * pending.slice.numel()}, leaf.options());
-  if (GroupAccess::HostSumBackendOf(*group_, device)) {
-    pending.work = GroupAccess::SumOnHostsAsync(*group_, pending.received, leaf, std::move(sums));
+  if (GroupAccess::HostSumBackendOf(*group_, device_)) {
+    pending.work = GroupAccess::SumOnHostsAsync(
+        *group_, pending.received, leaf,
+        std::make_shared<const internal::HostSums>(internal::HostSums{node.of_hosts, sum->bounds_}));
   } else {
-    pending.work = StartExchange(round, leaf, pending, sum->bounds_);
+    pending.work = StartExchange(round, leaf, pending, *sum->bounds_);
   }
   sum->pending_.push_back(std::move(pending));
-  return absl::OkStatus();
 }
 
 // Each rank that has a leaf of the node sends every other rank its slice.

@@ -4,9 +4,12 @@
 #define LOCKSTEP_COMM_TREE_SUM_TREE_SCATTER_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceType.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,7 +44,8 @@ class TreeScatter {
   // elements.
   class Sum {
    public:
-    Sum(at::Tensor result, std::vector<int64_t> bounds) : result_(std::move(result)), bounds_(std::move(bounds)) {}
+    Sum(at::Tensor result, std::vector<int64_t> bounds)
+        : result_(std::move(result)), bounds_(std::make_shared<const std::vector<int64_t>>(std::move(bounds))) {}
 
     const at::Tensor& result() const { return result_; }
 
@@ -57,23 +61,23 @@ class TreeScatter {
     };
 
     at::Tensor result_;
-    std::vector<int64_t> bounds_;
+    std::shared_ptr<const std::vector<int64_t>> bounds_;
     std::vector<PartialSum> nodes_;
     std::vector<at::Tensor> slices_;  // of `nodes_`; the first is `result_`
     std::vector<Pending> pending_;
     bool divided_ = false;  // all leaves are in it
   };
 
-  // `group` is borrowed. Requires: leaves >= group->size().
-  TreeScatter(ProcessGroup* group, int leaves) : group_(group), tree_(leaves) {}
+  // `group` is borrowed. The leaves are on `device`. Requires: leaves >= group->size().
+  TreeScatter(ProcessGroup* group, int leaves, c10::DeviceType device = c10::DeviceType::CPU);
 
-  int rounds() const { return (tree_.leaves() + group_->size() - 1) / group_->size(); }
+  int rounds() const { return static_cast<int>(rounds_.size()); }
   // Returns -1 if the rank brings none in this round.
   int LeafOf(int round, int rank) const;
 
   // Starts adding this round's leaves. `leaf` is this rank's: contiguous, of the result's dtype, with bounds.back()
   // elements. It must be of AllocateShared(), also on a rank that brings none. It must not change until Wait(). Returns
-  // the group's errors. InvalidArgument: the leaf has another size or dtype.
+  // the group's errors. InvalidArgument: the leaf has another size, dtype or device.
   absl::Status Start(int round, const at::Tensor& leaf, Sum* sum) const;
 
   // Returns true if Wait() would not block.
@@ -84,13 +88,21 @@ class TreeScatter {
   absl::Status Wait(Sum* sum) const;
 
  private:
-  absl::Status StartNode(PartialSum node, int round, const at::Tensor& leaf, Sum* sum) const;
+  // A node of a round's leaves.
+  struct Node {
+    PartialSum node;
+    std::shared_ptr<const std::vector<std::vector<HostSum>>> of_hosts;  // the sums that each host has of it
+  };
+
+  void StartNode(const Node& node, int round, const at::Tensor& leaf, Sum* sum) const;
   Work StartExchange(int round, const at::Tensor& leaf, const Sum::Pending& pending,
                      const std::vector<int64_t>& bounds) const;
   void Push(Sum::Pending pending, Sum* sum) const;
 
   ProcessGroup* group_;
   SumTree tree_;
+  c10::DeviceType device_;
+  std::vector<std::vector<Node>> rounds_;
 };
 
 }  // namespace lockstep::comm

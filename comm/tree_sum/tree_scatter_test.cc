@@ -115,14 +115,16 @@ TEST_P(TreeScatterTest, SeveralSumsMayBeUnderWay) {
   });
 }
 
-TEST_P(TreeScatterTest, ALeafOfAnotherSizeOrDtypeIsAnError) {
+TEST_P(TreeScatterTest, ALeafOfAnotherSizeDtypeOrDeviceIsAnError) {
   OnRanks(2, [&](ProcessGroup& group) -> absl::Status {
     const TreeScatter scatter(&group, 2);
     TreeScatter::Sum sum(at::empty({500}), {0, 500, kNumel});
     EXPECT_THAT(std::string(scatter.Start(0, at::zeros({999}), &sum).message()),
-                HasSubstr("expected a contiguous leaf of 1000 elements of Float, found 999 of Float"));
+                HasSubstr("expected a contiguous leaf of 1000 elements of Float on cpu, found 999 of Float on cpu"));
     EXPECT_THAT(std::string(scatter.Start(0, at::zeros({kNumel}, at::kDouble), &sum).message()),
                 HasSubstr("found 1000 of Double"));
+    EXPECT_THAT(std::string(scatter.Start(0, at::empty({kNumel}, at::kMeta), &sum).message()),
+                HasSubstr("on cpu, found 1000 of Float on meta"));
     return group.Barrier();
   });
 }

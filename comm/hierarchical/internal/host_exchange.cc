@@ -26,7 +26,7 @@ HostExchange::HostExchange(const Levels& levels, const at::Tensor& received, con
   const shm::DType dtype = shm::internal::DTypeOf(leaf);
   TORCH_CHECK_NOT_IMPLEMENTED(shm::TreeSumFunctionFor(dtype), "hierarchical: tree_scatter does not support ",
                               c10::toString(leaf.scalar_type()));
-  const std::vector<int64_t>& bounds = sums_->bounds;
+  const std::vector<int64_t>& bounds = *sums_->bounds;
   int64_t largest = 0;
   for (size_t rank = 0; rank + 1 < bounds.size(); ++rank) largest = std::max(largest, bounds[rank + 1] - bounds[rank]);
   // The ranks of a column have one slice each.
@@ -42,8 +42,8 @@ HostExchange::HostExchange(const Levels& levels, const at::Tensor& received, con
 
 // The elements of a rank's slice that are in a piece.
 Range HostExchange::PartOf(int rank, uint32_t piece) const {
-  const int64_t begin = sums_->bounds[rank];
-  const Range part = ShareOf(sums_->bounds[rank + 1] - begin, static_cast<int>(piece), static_cast<int>(pieces_));
+  const int64_t begin = (*sums_->bounds)[rank];
+  const Range part = ShareOf((*sums_->bounds)[rank + 1] - begin, static_cast<int>(piece), static_cast<int>(pieces_));
   return {begin + part.begin, part.count};
 }
 
@@ -60,7 +60,7 @@ at::Tensor HostExchange::Received(int of_host, size_t sum, uint32_t piece) const
   size_t before = sum;
   for (int other = 0; other < of_host; ++other) before += SumsOf(other);
   const int rank = levels_.hosts[host()][place_];
-  const int64_t begin = sums_->bounds[rank], own = sums_->bounds[rank + 1] - begin;
+  const int64_t begin = (*sums_->bounds)[rank], own = (*sums_->bounds)[rank + 1] - begin;
   const Range part = PartOf(rank, piece);
   return received_.narrow(0, static_cast<int64_t>(before) * own + part.begin - begin, part.count);
 }
@@ -77,9 +77,9 @@ void HostExchange::Inward(uint32_t piece, std::chrono::milliseconds timeout) {
   for (int to_host = 0; to_host < levels_.links->size(); ++to_host) {
     std::vector<int64_t> slices;
     for (const int rank : levels_.hosts[to_host]) slices.push_back(PartOf(rank, piece).begin);
-    slices.push_back(sums_->bounds.back());
+    slices.push_back(sums_->bounds->back());
     for (size_t sum = 0; sum < SumsOf(host()); ++sum) {
-      auto order = std::make_shared<TreeSumOrder>(sums_->of_hosts[host()][sum].order);
+      auto order = std::make_shared<TreeSumOrder>((*sums_->of_hosts)[host()][sum].order);
       order->slices = slices;
       std::vector<at::Tensor> leaves;
       if (order->counts[place_] == 1) leaves.push_back(leaf_);

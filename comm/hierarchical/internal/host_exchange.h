@@ -34,7 +34,7 @@ class HostExchange final : public Exchange {
   int host() const { return levels_.links->rank(); }
   // The number of hosts from this one to another, cyclically.
   int DistanceTo(int other) const { return (other - host() + levels_.links->size()) % levels_.links->size(); }
-  size_t SumsOf(int of_host) const { return sums_->of_hosts[of_host].size(); }
+  size_t SumsOf(int of_host) const { return (*sums_->of_hosts)[of_host].size(); }
   Range PartOf(int rank, uint32_t piece) const;
   PieceHeader HeaderOf(uint64_t call, uint32_t piece, int of_host, size_t sum, int to_rank) const;
   at::Tensor Received(int of_host, size_t sum, uint32_t piece) const;
