@@ -147,6 +147,7 @@ absl::Status Measure(comm::ProcessGroup* group) {
   const at::Tensor bytes = at::full({1}, pss.Bytes(), at::kLong);
   LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(bytes));
   LOCKSTEP_RETURN_IF_ERROR(run(1));
+  const double early_loss = loss;
   const bool is_first = group->rank() == 0;
   if (is_first && FLAGS_nnodes > 1) std::cout << nlohmann::json({{"ready", true}}) << std::endl;
   std::ifstream lines(absl::StrCat("/proc/", getppid(), "/fd/0"));  // a rank has no standard input
@@ -157,7 +158,7 @@ absl::Status Measure(comm::ProcessGroup* group) {
     LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(slowest, comm::ReduceOp::kMax));
     if (is_first) {
       std::cout << nlohmann::json(
-                       {{"seconds", slowest.item<double>()}, {"loss", loss}, {"peak_pss_bytes", bytes.item<int64_t>()}})
+                       {{"seconds", slowest.item<double>()}, {"loss", early_loss}, {"peak_pss_bytes", bytes.item<int64_t>()}})
                 << std::endl;
     }
     std::string line;

@@ -1,6 +1,6 @@
 """Python's side of the suites fsdp and gpt: two ranks of a host over Gloo, a JSON line.
 
-  fsdp_python.py fsdp2|ddp|ddp_compiled CASE STEPS                     and again for each line of standard input
+  fsdp_python.py fsdp2|zero3|ddp|ddp_compiled CASE STEPS        and again for each line of standard input
   fsdp_python.py fsdp2|ddp|ddp_compiled CASE STEPS STORE HOST HOSTS
 """
 
@@ -71,7 +71,26 @@ class PeakPss(threading.Thread):
         return self.peak
 
 
+def zero3(rank, ranks, net, optimizer):
+    """DeepSpeed's engine: it takes the place of the network, of backward and of the optimizer."""
+    places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_SIZE": ranks}
+    os.environ.update({"DS_ACCELERATOR": "cpu", **{name: str(value) for name, value in places.items()}})
+    import deepspeed
+
+    deepspeed.init_distributed(dist_backend="gloo")
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "zero_optimization": {"stage": 3},
+        "gradient_clipping": 0.0,  # its default is 1
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": 10**9,
+    }
+    return deepspeed.initialize(model=net, optimizer=optimizer, config=config)[0]
+
+
 def wrap(mode, ranks, net, units):
+    if mode == "zero3":
+        return net
     if mode != "fsdp2":
         ddp = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
         return torch.compile(ddp) if mode == "ddp_compiled" else ddp
@@ -93,15 +112,24 @@ def run_rank(rank, ranks, store, mode, case, steps):
     rows = inputs.shape[0] if inputs.is_floating_point() else inputs.numel()
     targets = torch.randint(classes, (rows,))
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True)
+    engine = zero3(rank, ranks, net, optimizer) if mode == "zero3" else None
+
+    def step():
+        loss = functional.cross_entropy((engine or net)(inputs).flatten(0, -2), targets)
+        if engine:
+            engine.backward(loss)
+            engine.step()
+        else:
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss
 
     def run(steps):
         seconds = []
         for _ in range(steps):
             start = time.perf_counter()
-            loss = functional.cross_entropy(net(inputs).flatten(0, -2), targets)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            loss = step()
             seconds.append(time.perf_counter() - start)
             loss = loss.item()
         return statistics.median(seconds), loss
@@ -110,17 +138,17 @@ def run_rank(rank, ranks, store, mode, case, steps):
     run(2)
     peak = torch.tensor(pss.stop())
     dist.all_reduce(peak)
-    run(1)
+    _, early_loss = run(1)
     if ranks > RANKS and rank == 0:
         print(json.dumps({"ready": True}), flush=True)
     more = torch.ones(1)
     with open(f"/proc/{os.getppid()}/fd/0") as lines:  # a process of multiprocessing has no standard input
         while more.item():
-            seconds, loss = run(steps)
+            seconds, _ = run(steps)
             slowest = torch.tensor(seconds, dtype=torch.float64)
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
             if rank == 0:
-                line = {"seconds": slowest.item(), "loss": loss, "peak_pss_bytes": peak.item()}
+                line = {"seconds": slowest.item(), "loss": early_loss, "peak_pss_bytes": peak.item()}
                 print(json.dumps(line), flush=True)
                 more.fill_(bool(lines.readline()))
             dist.broadcast(more, 0)

@@ -5,12 +5,16 @@ A case has two ranks. One that begins with hosts/ has two hosts of two ranks, be
 
 import itertools
 import os
+import pathlib
 import statistics
 import sys
 import tempfile
 
 import network_links
 from measuring import PROGRESS, add_cases, check_cases, compared, in_words, lines_in_turn, machine
+
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[2] / "third_party/libtorch"))
+import fetch_torch
 
 MARKS = ("<!-- measured fsdp: begin -->", "<!-- measured fsdp: end -->")
 # Case: the steps of a turn, of which a figure is the median, and the turns in a round. Programs of hosts run one after the other.
@@ -23,7 +27,12 @@ CASES = {
 HOSTS, LINK = 2, "1Gbit"
 # Program: its mode.
 OURS = {"ours": "fsdp", "own_ddp": "ddp", "own_ddp_zero1": "ddp_zero1"}
-PYTHON = {"python_fsdp2": "fsdp2", "python_ddp": "ddp"}
+PYTHON = {"python_fsdp2": "fsdp2", "deepspeed_zero3": "zero3", "python_ddp": "ddp"}
+DEEPSPEED = (
+    "deepspeed==0.19.8", "annotated-types==0.8.0", "einops==0.8.2", "hjson==3.1.0", "msgpack==1.2.4", "ninja==1.13.2",
+    "numpy==2.4.6", "packaging==26.4", "psutil==7.2.2", "py-cpuinfo==9.0.0", "pydantic==2.14.4",
+    "pydantic-core==2.50.5", "tqdm==4.70.1", "typing-inspection==0.4.5",
+)  # fmt: skip
 
 
 def add_arguments(parser):
@@ -38,11 +47,19 @@ def on_hosts(case):
     return case.startswith("hosts/")
 
 
+def fetch_deepspeed():
+    """A folder with DeepSpeed and the packages that it imports, besides torch."""
+    name = f"{DEEPSPEED[0].replace('==', '-')}-cp{sys.version_info.major}{sys.version_info.minor}"
+    flags = "--no-deps", "--no-build-isolation"
+    return fetch_torch.made_once(name, lambda tree: fetch_torch.pip("install", f"--target={tree}", *flags, *DEEPSPEED))
+
+
 def command_of(programs, case, ours, python):
     steps, _ = CASES[case]
     case = case.removeprefix("hosts/")
     if python:
-        return [programs["python"], programs["fsdp_python"], python, case, str(steps)]
+        path = ["env", f"PYTHONPATH={fetch_deepspeed()}"] if python == "zero3" else []
+        return [*path, programs["python"], programs["fsdp_python"], python, case, str(steps)]
     return [programs["fsdp"], f"--case={case}", f"--mode={ours}", f"--steps={steps}", "--turns"]
 
 
@@ -66,7 +83,7 @@ def spread(losses):
 
 
 def check_losses(case, lines, python):
-    """A GPT's initial weights are drawn in another order in Python, and the loss in step 12 depends on them."""
+    """A GPT's initial weights are drawn in another order in Python, and the loss in step 3 depends on them."""
     losses = {name: line["loss"] for name, line in lines.items()}
     theirs = [loss for name, loss in losses.items() if name in python]
     ours = [loss for name, loss in losses.items() if name not in python]
@@ -77,11 +94,12 @@ def check_losses(case, lines, python):
 
 def measure(suite, cases, rounds, programs, ours, python):
     """{case: {program: lines}}; `ours` and `python` are {program: its mode}."""
-    names = (*ours, *python)
-    measured = {case: {name: [] for name in names} for case in cases}
+    # The ranks of DeepSpeed share memory, also between hosts that are one machine.
+    skipped = {case: {"deepspeed_zero3"} if on_hosts(case) else set() for case in cases}
+    measured = {case: {name: [] for name in (*ours, *python) if name not in skipped[case]} for case in cases}
     for _ in PROGRESS.rounds(suite, rounds):
         for case, of_case in measured.items():
-            commands = {name: command_of(programs, case, ours.get(name), python.get(name)) for name in names}
+            commands = {name: command_of(programs, case, ours.get(name), python.get(name)) for name in of_case}
             if on_hosts(case):
                 lines = lines_on_hosts(case, commands, python)
             else:
