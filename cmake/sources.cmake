@@ -873,6 +873,8 @@ set(lockstep_fsdp_sources
   fsdp/internal/shared_pages.cc
   fsdp/internal/unit_order.cc
   fsdp/internal/unit_plan.cc
+  fsdp/internal/unit_prefetch.cc
+  fsdp/internal/unit_sequence.cc
 )
 set(lockstep_fsdp_headers
   fsdp/full_parameters.h
@@ -1125,7 +1127,9 @@ set(lockstep_test_comm_shm_communicator_test_third_party absl)
 # //ddp:distributed_data_parallel_test
 set(lockstep_test_ddp_distributed_data_parallel_test_program distributed_data_parallel_test)
 set(lockstep_test_ddp_distributed_data_parallel_test_sources
+  base/testing/user_namespace.cc
   comm/testing/init_ranks.cc
+  comm/testing/network_hosts.cc
   comm/testing/run_ranks.cc
   comm/testing/thread_backend.cc
   comm/testing/thread_call.cc

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iostream>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -118,16 +119,19 @@ Bytes Train(int ranks, const Options& options, int steps, bool keeps = false, bo
 TEST(PagedMemory, ARankHasItsPartOfTheStateAndAFewUnits) {
   const int64_t parameters = kLayers * kLayerBytes;
   for (const Shard shard : {Shard::kElements, Shard::kRows}) {
-    for (const int whole_units : {1, 2}) {
+    for (const auto& [whole_units, prefetch] : {std::pair(1, true), {2, false}, {2, true}}) {
       const int ranks = 2 * whole_units;
-      const Bytes bytes = Train(ranks, Paged(shard, whole_units), 20);
+      Options options = Paged(shard, whole_units);
+      options.prefetch = prefetch;
+      const Bytes bytes = Train(ranks, options, 20);
       const int64_t state = 4 * parameters / ranks;  // parameters, gradients, and two states of AdamW
       const double units = static_cast<double>(bytes.peak - state) / kLayerBytes;
       std::cout << ranks << " ranks, whole_units " << whole_units << (shard == Shard::kRows ? ", rows" : "")
-                << ": at peak (P + G + O) / W and " << units << " units; after a step "
-                << static_cast<double>(bytes.at_end - state) / kLayerBytes << " units\n";
+                << (whole_units == 2 && prefetch ? ", prefetch" : "") << ": at peak (P + G + O) / W and " << units
+                << " units; after a step " << static_cast<double>(bytes.at_end - state) / kLayerBytes << " units\n";
       // Rows are gathered into one more buffer, and a thread of Gloo may still hold the last gather's.
-      EXPECT_LT(units, whole_units + (shard == Shard::kRows ? 3 : 1) + 0.2);
+      // Gloo has a copy of a unit that is gathered ahead, too. With whole_units 1 there is none.
+      EXPECT_LT(units, whole_units + (shard == Shard::kRows ? 3 : 1) + (whole_units == 2 && prefetch ? 1 : 0) + 0.2);
     }
   }
 }
@@ -141,8 +145,9 @@ TEST(PagedMemory, ARankHasItsPartOfWhatIsOnTwoRanks) {
     const double units = static_cast<double>(bytes.peak - state) / kLayerBytes;
     std::cout << ranks << " ranks: at peak 2 (P + G + O) / W and " << units << " units; after a step "
               << static_cast<double>(bytes.at_end - state) / kLayerBytes << " units\n";
-    // A thread of Gloo may still hold the share that this rank has packed for a gather.
-    EXPECT_LT(units, 2 * 4 + 1.0 / ranks + 0.2);
+    // A thread of Gloo may still hold the share that this rank has packed for a gather, and has a copy of a unit that is
+    // gathered ahead.
+    EXPECT_LT(units, 2 * 4 + 1 + 1.0 / ranks + 0.2);
   }
 }
 

@@ -55,6 +55,10 @@ struct Options {
   // fast if the network goes through its units one after the other, and slower if it uses two of them in turn.
   int whole_units = 2;
 
+  // With kPaged, and whole_units of 2 or more: the unit that was used next in the last step is gathered while operators
+  // use one. It is one of whole_units, so fewer that were used before stay.
+  bool prefetch = true;
+
   // With kPaged: if code uses a freed parameter by its pointer (data_ptr, accessor, torch::save, a kernel that is called
   // directly), no operator is seen, and the process ends by SIGSEGV. With `debug`, a line on standard error says before
   // which parameter it was, and the thread's last operator. Bits and memory are the same. The parameters take as many bytes

@@ -41,7 +41,8 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::Proce
         absl::StrCat("on rank ", rank, " another tensor holds the memory of ", all[rank],
                      ", such as a view or a state dict, or it is a view itself: expected memory of its own"));
   }
-  std::unique_ptr<PagedMemory> memory(new PagedMemory(group, bytes, std::move(names), options.whole_units));
+  std::unique_ptr<PagedMemory> memory(new PagedMemory(group, bytes, std::move(names), options.whole_units,
+                                                      options.prefetch && options.whole_units > 1));
   absl::Status status;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = memory->Distribute(units, keeps, options.debug); }));
   LOCKSTEP_RETURN_IF_ERROR(status);
@@ -87,6 +88,7 @@ void PagedMemory::BeginForward() {
     ThrowIfError(absl::FailedPreconditionError(
         absl::StrCat(Who(), ": the data of ", replaced, " was replaced after fsdp::Wrap")));
   }
+  prefetch_.BeginForward(c10::GradMode::is_enabled());
   if (c10::GradMode::is_enabled()) {
     training_ = true;
   } else {
@@ -106,26 +108,69 @@ void PagedMemory::Need(PagedUnit& unit, size_t index) {
       std::find_if(present_.begin(), present_.end(), [&](const Present& present) { return present.unit == &unit; });
   if (found != present_.end()) {
     std::rotate(found, found + 1, present_.end());
-    return;
+    if (full_ || assembled_ || !prefetch_.Switches(index)) return;
   }
-  if (!training_ && evaluations_ == 0) {
+  const bool present = !present_.empty() && present_.back().unit == &unit;
+  if (!present && !training_ && evaluations_ == 0) {
     ThrowIfError(absl::FailedPreconditionError(
         absl::StrCat(Who(), ": the unit of ", unit.name(),
                      " is used outside of forward and backward: use it while all ranks have ", "FullParameters()")));
   }
   const c10::InferenceMode no_inference(false);
   const c10::NoGradGuard no_grad;
-  MakeRoom();
-  ThrowIfError(order_.Agree(UnitOrder::Act::kGather, index).status());
-  ThrowIfError(unit.Gather(buffers().Take(), buffers()));
-  present_.push_back({&unit, /*pooled=*/true});
+  prefetch_.Uses(index);
+  ThrowIfError(Settle(&unit));
+  if (!present) ThrowIfError(Gather(unit, index));
+  prefetch_.Plan(index, [this](size_t other) { return Has(other); });
 }
 
-// For one more unit. Those that the operator uses stay, too.
-void PagedMemory::MakeRoom() {
+absl::Status PagedMemory::Gather(PagedUnit& unit, size_t index) {
+  const auto is_unit = [&](const Ahead& ahead) { return ahead.unit == &unit; };
+  const auto found = std::find_if(ahead_.begin(), ahead_.end(), is_unit);
+  if (found != ahead_.end()) {
+    PagedUnit::Flight flight = std::move(found->flight);
+    ahead_.erase(found);
+    LOCKSTEP_RETURN_IF_ERROR(unit.FinishGather(std::move(flight), buffers()));
+    present_.push_back({&unit, /*pooled=*/true});
+    return absl::OkStatus();
+  }
+  DropAhead();
+  MakeRoom(&unit);
+  LOCKSTEP_RETURN_IF_ERROR(prefetch_.AgreeToGather(index, [this](size_t other) { return Has(other); }));
+  LOCKSTEP_RETURN_IF_ERROR(unit.Gather(buffers().Take(), buffers()));
+  present_.push_back({&unit, /*pooled=*/true});
+  return Settle(&unit);
+}
+
+// Gathers ahead what the ranks have agreed on. Must be called before they agree on more. `unit` stays.
+absl::Status PagedMemory::Settle(const PagedUnit* unit) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t agreed, prefetch_.TakeAgreed());
+  if (agreed < 0) return absl::OkStatus();
+  MakeRoom(unit);
+  ahead_.push_back({units_[agreed].get(), units_[agreed]->StartGather(buffers())});
+  return absl::OkStatus();
+}
+
+// The guess was wrong, or the values are about to change. All ranks have gathered them.
+void PagedMemory::DropAhead() {
+  for (Ahead& ahead : std::exchange(ahead_, {})) {
+    // After an error the group has failed, and the call may still have the buffer.
+    if (ahead.flight.work.Wait().ok()) buffers().Give(std::move(ahead.flight.buffer));
+  }
+}
+
+bool PagedMemory::Has(size_t unit) const {
+  const PagedUnit* const which = units_[unit].get();
+  return which->present() ||
+         std::any_of(ahead_.begin(), ahead_.end(), [&](const Ahead& ahead) { return ahead.unit == which; });
+}
+
+// For one more unit. `unit` and those that the operator uses stay.
+void PagedMemory::MakeRoom(const PagedUnit* unit) {
   const std::vector<Present> present = present_;
   for (const Present& oldest : present) {
-    if (static_cast<int>(present_.size()) >= whole_units_) FreeIfUnused(*oldest.unit);
+    const auto whole = static_cast<int>(present_.size() + ahead_.size());
+    if (whole >= whole_units_ && oldest.unit != unit) FreeIfUnused(*oldest.unit);
   }
 }
 
@@ -145,15 +190,23 @@ void PagedMemory::FreeIfUnused(PagedUnit& unit) {
 }
 
 void PagedMemory::FreeAll() {
+  DropAhead();
   const std::vector<Present> present = present_;
   for (const Present& one : present) FreeIfUnused(*one.unit);
 }
 
 absl::Status PagedMemory::BeforeReduction(size_t unit, bool brings) {
   using Act = UnitOrder::Act;
-  if (brings) return order_.Agree(Act::kReduce, unit).status();
+  if (brings) {
+    prefetch_.Reduces(unit);
+    LOCKSTEP_RETURN_IF_ERROR(Settle(nullptr));
+    return prefetch_.AgreeToReduce(unit, [this](size_t other) { return Has(other); });
+  }
   for (;;) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const UnitOrder::Event event, order_.Agree(Act::kFollow, unit));
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t agreed, prefetch_.TakeAgreed());
+    if (agreed >= 0) LOCKSTEP_RETURN_IF_ERROR(units_[agreed]->JoinGather(buffers()));
+    LOCKSTEP_ASSIGN_OR_RETURN(const UnitOrder::Event event, prefetch_.Agree(Act::kFollow, unit));
+    if (event.act == Act::kUse) continue;
     if (event.act == Act::kReduce && event.unit == static_cast<int64_t>(unit)) return absl::OkStatus();
     if (event.act != Act::kGather) {
       return absl::InternalError(
@@ -165,7 +218,8 @@ absl::Status PagedMemory::BeforeReduction(size_t unit, bool brings) {
 
 absl::Status PagedMemory::BeginFull(bool write) {
   LOCKSTEP_RETURN_IF_ERROR(std::exchange(written_, absl::OkStatus()));
-  LOCKSTEP_RETURN_IF_ERROR(order_.Agree(UnitOrder::Act::kFull).status());
+  LOCKSTEP_RETURN_IF_ERROR(Settle(nullptr));
+  LOCKSTEP_RETURN_IF_ERROR(prefetch_.Agree(UnitOrder::Act::kFull).status());
   absl::Status status;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(Who(), [&] { status = GatherAll(); }));
   if (!status.ok()) {
@@ -217,7 +271,7 @@ void PagedMemory::BeginShards() {
 absl::Status PagedMemory::AfterStep() {
   FreeAll();
   training_ = false;
-  order_.NextStep();
+  prefetch_.EndStep();
   return std::exchange(written_, absl::OkStatus());
 }
 

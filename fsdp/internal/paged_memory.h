@@ -20,7 +20,7 @@
 #include "lockstep/fsdp/internal/paged_unit.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
-#include "lockstep/fsdp/internal/unit_order.h"
+#include "lockstep/fsdp/internal/unit_prefetch.h"
 #include "lockstep/fsdp/options.h"
 
 namespace lockstep::fsdp::internal {
@@ -58,31 +58,42 @@ class PagedMemory final : public ParameterMemory {
   absl::Status AfterStep() override;
 
  private:
+  struct Ahead {
+    PagedUnit* unit;
+    PagedUnit::Flight flight;
+  };
   struct Present {
     PagedUnit* unit;
     bool pooled;  // its values are in one of buffers()
   };
 
-  PagedMemory(comm::ProcessGroup* group, int64_t buffer_bytes, std::vector<std::string> names, int whole_units)
+  PagedMemory(comm::ProcessGroup* group, int64_t buffer_bytes, std::vector<std::string> names, int whole_units,
+              bool prefetches)
       : ParameterMemory(group, buffer_bytes),
         group_(group),
         whole_units_(whole_units),
-        order_(group, std::move(names)) {}
+        prefetch_(group, std::move(names), prefetches) {}
   absl::Status Distribute(const std::vector<ShardedUnit>& units, bool keeps, bool debug);
 
   void Need(PagedUnit& unit, size_t index);
+  // The unit is gathered now, by all ranks.
+  absl::Status Gather(PagedUnit& unit, size_t index);
   absl::Status GatherAll();
-  void MakeRoom();
+  void MakeRoom(const PagedUnit* unit);
   void FreeIfUnused(PagedUnit& unit);
+  absl::Status Settle(const PagedUnit* unit);
+  void DropAhead();
+  bool Has(size_t unit) const;
   void FreeAll();
   std::string Who() const;
 
   comm::ProcessGroup* const group_;
   const int whole_units_;
-  UnitOrder order_;
+  UnitPrefetch prefetch_;
   std::function<void()> before_use_;
   std::vector<std::shared_ptr<PagedUnit>> units_;
   std::vector<Present> present_;  // in the order of their last use
+  std::vector<Ahead> ahead_;      // units that are being gathered before they are used
   bool training_ = false;         // between a forward with gradients and AfterStep()
   int evaluations_ = 0;           // forwards without gradients
   bool full_ = false, writes_ = false;

@@ -124,26 +124,44 @@ at::Tensor PagedUnit::Shard(const Piece& piece) const {
 }
 
 // Kept shards are packed first.
-absl::Status PagedUnit::GatherShares(const at::Tensor& all) const {
-  if (share_.defined()) return group_->AllGatherIntoTensor(all.narrow(0, 0, bytes()), share_.view(at::kByte));
+comm::Work PagedUnit::GatherShares(const at::Tensor& all) const {
+  if (share_.defined()) return group_->AllGatherIntoTensorAsync(all.narrow(0, 0, bytes()), share_.view(at::kByte));
   const at::Tensor share = at::empty({unit_.layout.share}, unit_.parameters[0].tensor.options().requires_grad(false));
   for (const Piece& piece : unit_.layout.pieces) {
     if (piece.rank != group_->rank() || piece.is_second) continue;
     share.narrow(0, piece.in_share, piece.end - piece.begin).copy_(Shard(piece));
   }
-  return group_->AllGatherIntoTensor(all.narrow(0, 0, bytes()), share.view(at::kByte));
+  return group_->AllGatherIntoTensorAsync(all.narrow(0, 0, bytes()), share.view(at::kByte));
 }
 
 absl::Status PagedUnit::JoinGather(BufferPool& buffers) const {
   const at::Tensor buffer = buffers.Take();
-  LOCKSTEP_RETURN_IF_ERROR(GatherShares(buffer));
+  LOCKSTEP_RETURN_IF_ERROR(GatherShares(buffer).Wait());
   buffers.Give(buffer);
   return absl::OkStatus();
 }
 
 absl::Status PagedUnit::Gather(const at::Tensor& whole, BufferPool& buffers) {
   const at::Tensor shares = unit_.layout.in_order ? whole : buffers.Take();
-  LOCKSTEP_RETURN_IF_ERROR(GatherShares(shares));
+  LOCKSTEP_RETURN_IF_ERROR(GatherShares(shares).Wait());
+  Place(shares, whole, buffers);
+  return absl::OkStatus();
+}
+
+PagedUnit::Flight PagedUnit::StartGather(BufferPool& buffers) const {
+  at::Tensor buffer = buffers.Take();
+  comm::Work work = GatherShares(buffer);
+  return {std::move(buffer), std::move(work)};
+}
+
+absl::Status PagedUnit::FinishGather(Flight flight, BufferPool& buffers) {
+  LOCKSTEP_RETURN_IF_ERROR(flight.work.Wait());
+  Place(flight.buffer, unit_.layout.in_order ? flight.buffer : buffers.Take(), buffers);
+  return absl::OkStatus();
+}
+
+// All ranks' shares become the parameters' values.
+void PagedUnit::Place(const at::Tensor& shares, const at::Tensor& whole, BufferPool& buffers) {
   const at::Tensor memory = Elements(whole, unit_.layout.numel);
   const auto flat = [&](int k) {
     return memory.narrow(0, unit_.layout.offsets[k], unit_.parameters[k].tensor.numel());
@@ -154,7 +172,6 @@ absl::Status PagedUnit::Gather(const at::Tensor& whole, BufferPool& buffers) {
     buffers.Give(shares);
   }
   Show(whole);
-  return absl::OkStatus();
 }
 
 void PagedUnit::Assemble(const at::Tensor& whole) {

@@ -61,6 +61,13 @@ class PagedUnit final : public Pageable {
   absl::Status Gather(const at::Tensor& whole, BufferPool& buffers);
   // Makes `whole` of kept shards, all of which this rank has.
   void Assemble(const at::Tensor& whole);
+  // Gather() in two parts, into a buffer of the pool. Between them the other functions may be used, but Gather().
+  struct Flight {
+    at::Tensor buffer;  // gets all ranks' shares
+    comm::Work work;
+  };
+  Flight StartGather(BufferPool& buffers) const;
+  absl::Status FinishGather(Flight flight, BufferPool& buffers);
   // Takes part in a Gather() of the other ranks.
   absl::Status JoinGather(BufferPool& buffers) const;
   bool present() const { return whole_.defined(); }
@@ -70,7 +77,8 @@ class PagedUnit final : public Pageable {
   at::Tensor Free();
 
  private:
-  absl::Status GatherShares(const at::Tensor& all) const;
+  comm::Work GatherShares(const at::Tensor& all) const;
+  void Place(const at::Tensor& shares, const at::Tensor& whole, BufferPool& buffers);
   void Show(const at::Tensor& whole);
   // Calls copy(elements among all ranks' shares, elements of the parameter) for each piece that is published. `all` has
   // all shares.

@@ -41,8 +41,8 @@ std::string TextOf(const Options& options) {
   return absl::StrCat("units [", absl::StrJoin(options.units, ", "), "], unit_bytes ", options.unit_bytes, ", shard ",
                       options.shard == Shard::kRows ? "kRows" : "kElements", ", residency ",
                       kResidencies[static_cast<int>(options.residency)], ", whole_units ", options.whole_units,
-                      ", mixed_precision ", mixed, ", virtual_ranks ", options.virtual_ranks, " and virtual_seed ",
-                      options.virtual_seed);
+                      options.prefetch ? "" : ", no prefetch", ", mixed_precision ", mixed, ", virtual_ranks ",
+                      options.virtual_ranks, " and virtual_seed ", options.virtual_seed);
 }
 
 void SetDtype(const at::Tensor& parameter, at::ScalarType dtype, bool keeps_values) {

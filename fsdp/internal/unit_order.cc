@@ -2,36 +2,53 @@
 
 #include <ATen/ops/empty.h>
 
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::fsdp::internal {
 
-absl::StatusOr<UnitOrder::Event> UnitOrder::Agree(Act act, size_t unit) const {
-  const Event own{act, static_cast<int64_t>(unit), step_};
-  if (group_->size() == 1) return own;
-  const at::Tensor mine = at::empty({3}, at::kLong), all = at::empty({group_->size(), 3}, at::kLong);
-  *reinterpret_cast<Event*>(mine.mutable_data_ptr()) = own;
-  LOCKSTEP_RETURN_IF_ERROR(group_->AllGatherIntoTensor(all, mine));
-  const Event* const events = reinterpret_cast<const Event*>(all.const_data_ptr());
+absl::StatusOr<UnitOrder::Event> UnitOrder::Agree(Act act, size_t unit, int64_t ahead, int64_t plan) {
+  if (group_->size() == 1) return Event{act, static_cast<int64_t>(unit), step_};
+  Start(act, unit, ahead, plan);
+  return Finish();
+}
+
+void UnitOrder::Start(Act act, size_t unit, int64_t ahead, int64_t plan) {
+  constexpr int64_t kNumbers = sizeof(Event) / sizeof(int64_t);
+  const at::Tensor mine = at::empty({kNumbers}, at::kLong);
+  all_ = at::empty({group_->size(), kNumbers}, at::kLong);
+  *reinterpret_cast<Event*>(mine.mutable_data_ptr()) = {act, static_cast<int64_t>(unit), step_, ahead, plan};
+  work_ = group_->AllGatherIntoTensorAsync(all_, mine);
+}
+
+absl::StatusOr<UnitOrder::Event> UnitOrder::Finish() {
+  comm::Work work = *std::exchange(work_, std::nullopt);
+  LOCKSTEP_RETURN_IF_ERROR(work.Wait());
+  const Event* const events = reinterpret_cast<const Event*>(all_.const_data_ptr());
   int first = 0;
   while (first + 1 < group_->size() && events[first].act == Act::kFollow) ++first;
+  Event common = events[first];
   for (int rank = first + 1; rank < group_->size(); ++rank) {
-    if (events[rank].act == Act::kFollow || events[rank] == events[first]) continue;
+    if (events[rank].act == Act::kFollow) continue;
+    if (events[rank].plan != common.plan || events[rank].ahead != common.ahead) common.plan = 0;
+    if (events[rank] == common) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "rank ", group_->rank(), ": fully sharded training: the ranks use units in different orders: rank ", first, " ",
-        TextOf(events[first]), ", rank ", rank, " ", TextOf(events[rank])));
+        TextOf(common), ", rank ", rank, " ", TextOf(events[rank])));
   }
-  return events[first];
+  if (common.plan == 0) common.ahead = -1;
+  return common;
 }
 
 std::string UnitOrder::TextOf(const Event& event) const {
   const std::string in_step = absl::StrCat(" in step ", event.step);
   if (event.act == Act::kFull) return absl::StrCat("opens FullParameters()", in_step);
   const bool known = event.unit >= 0 && event.unit < static_cast<int64_t>(names_.size());
-  return absl::StrCat(event.act == Act::kGather ? "gathers" : "reduces", " the unit of ",
-                      known ? names_[event.unit] : absl::StrCat("number ", event.unit), in_step);
+  const char* const verb = event.act == Act::kGather ? "gathers" : event.act == Act::kReduce ? "reduces" : "uses";
+  return absl::StrCat(verb, " the unit of ", known ? names_[event.unit] : absl::StrCat("number ", event.unit), in_step);
 }
 
 }  // namespace lockstep::fsdp::internal

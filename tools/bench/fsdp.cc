@@ -6,8 +6,8 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
-#include <functional>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -38,6 +38,8 @@ DEFINE_string(case, "gpt_10m/512",
               "mlp_784_2048_2048_10/b64, gpt_10m/512 or gpt_124m/128: samples or tokens of a rank");
 DEFINE_string(mode, "fsdp",
               "fsdp, ddp, ddp_zero1, which shards the optimizer's state, or ddp_no_sync, whose ranks each train alone");
+DEFINE_string(backend, "auto", "of the ranks");
+DEFINE_bool(prefetch, true, "with --mode=fsdp: fsdp::Options::prefetch");
 DEFINE_int32(steps, 10,
              "steps after the three first, which are not timed; the figure is their median on the slowest rank");
 DEFINE_bool(turns, false, "measure again, with more steps, for each line of standard input");
@@ -100,6 +102,7 @@ absl::StatusOr<Way> MakeWay(const Training& training, comm::ProcessGroup* group)
   if (FLAGS_mode == "fsdp") {
     fsdp::Options options;
     options.units = training.units;
+    options.prefetch = FLAGS_prefetch;
     LOCKSTEP_ASSIGN_OR_RETURN(auto wrapped, fsdp::Wrap(training.net, group, options));
     auto net = std::make_shared<decltype(wrapped)>(std::move(wrapped));
     auto optimizer = std::make_shared<optim::AdamW>(net->shards(), Options());
@@ -171,7 +174,7 @@ absl::Status Measure(comm::ProcessGroup* group) {
 absl::Status RunRank() {
   at::set_num_threads(1);
   comm::InitOptions init;
-  init.backend = FLAGS_nnodes > 1 ? "auto" : "shm";
+  init.backend = FLAGS_backend;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(init));
   absl::Status status;
   const absl::Status thrown = TorchStatus("fsdp", [&] { status = Measure(group.get()); });

@@ -38,7 +38,7 @@ MODELS = (
     Model("Llama 2 70B", "llama", 80, 8192, 28672, 32000, 64, 8),
 )
 PIECE = 1 << 18  # the most elements of a piece of a ShardedModel (elastic/sharded_model.h)
-AGREEMENT = 24  # bytes that a rank tells the others before it gathers or reduces (fsdp/internal/unit_order.cc)
+AGREEMENT = 40  # bytes that a rank tells the others before it gathers or reduces (fsdp/internal/unit_order.cc)
 
 
 @dataclasses.dataclass

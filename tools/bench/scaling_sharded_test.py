@@ -172,7 +172,11 @@ def share_tensors(tensors):
     for other in ranks:
         begin = begins[other] if sent else other * part
         assert gathered[begin : begin + len(tensors[other])] == tensors[other], "a rank has not what the other owns"
-    return sent, host_gather(part, len(tensors)), [len(own[rank]) + len(gathered) + len(tensors[rank]) for rank in ranks]
+    return (
+        sent,
+        host_gather(part, len(tensors)),
+        [len(own[rank]) + len(gathered) + len(tensors[rank]) for rank in ranks],
+    )
 
 
 class CountsTest(unittest.TestCase):
