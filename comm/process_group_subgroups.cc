@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/comm/internal/dispatch.h"
+#include "lockstep/comm/internal/group_access.h"
 #include "lockstep/comm/internal/group_factory.h"
 #include "lockstep/comm/process_group.h"
 
@@ -51,17 +52,31 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::NewGroup(std::vector
   return group;
 }
 
+absl::StatusOr<std::vector<std::pair<std::string, std::vector<int>>>> internal::GroupAccess::RanksByHost(
+    const ProcessGroup& group) {
+  if (!group.factory_ || group.factory_->ranks.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("rank ", group.rank_, ": the hosts of the ranks are unknown"));
+  }
+  std::vector<std::pair<std::string, std::vector<int>>> hosts;
+  const auto identity = [&](int rank) -> const RankIdentity& {
+    return group.factory_->ranks[group.world_ranks_[rank]];
+  };
+  for (int rank = 0; rank < group.size_; ++rank) {
+    auto host = std::find_if(hosts.begin(), hosts.end(),
+                             [&](const auto& other) { return OnOneHost(identity(other.second[0]), identity(rank)); });
+    if (host == hosts.end()) host = hosts.insert(host, {identity(rank).host, {}});
+    host->second.push_back(rank);
+  }
+  return hosts;
+}
+
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::NewGroupByHost() {
-  if (!factory_ || factory_->ranks.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", rank_, ": new_group_by_host: the hosts of the ranks are unknown"));
-  }
-  const RankIdentity& own = factory_->ranks[world_ranks_[rank_]];
-  std::vector<int> ranks;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (OnOneHost(own, factory_->ranks[world_ranks_[rank]])) ranks.push_back(rank);
-  }
-  return NewGroup(std::move(ranks), absl::StrCat("host ", own.host));
+  auto hosts = internal::GroupAccess::RanksByHost(*this);
+  if (!hosts.ok()) return Annotate(hosts.status(), "new_group_by_host");
+  const auto own = std::find_if(hosts->begin(), hosts->end(), [&](const auto& host) {
+    return std::binary_search(host.second.begin(), host.second.end(), rank_);
+  });
+  return NewGroup(std::move(own->second), absl::StrCat("host ", own->first));
 }
 
 }  // namespace lockstep::comm

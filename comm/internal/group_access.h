@@ -70,6 +70,10 @@ struct GroupAccess {
     return group.SumOnHostsAsync(received, leaf, std::move(sums));
   }
 
+  // Returns the names of the hosts, in the order of their first ranks, and the ranks of the group on each, ascending: the
+  // same on every rank. FailedPrecondition: Python ranks are in the group, or it is from FromC10d().
+  static absl::StatusOr<std::vector<std::pair<std::string, std::vector<int>>>> RanksByHost(const ProcessGroup& group);
+
   // Allocates bytes that are the same memory on all ranks, uninitialised. Every rank must call it with the same number.
   // Rank 0's tensor must live as long as any rank uses the memory. FailedPrecondition: the backend shares no memory.
   // ResourceExhausted, on all ranks: it ran out.
