@@ -863,6 +863,7 @@ set(lockstep_fsdp_sources
   fsdp/internal/buffers.cc
   fsdp/internal/freed_address.cc
   fsdp/internal/gradient_norms.cc
+  fsdp/internal/mesh.cc
   fsdp/internal/module_units.cc
   fsdp/internal/paged_memory.cc
   fsdp/internal/paged_unit.cc
@@ -881,8 +882,8 @@ set(lockstep_fsdp_headers
   fsdp/fully_sharded.h
   fsdp/internal/buffer_pool.h
   fsdp/internal/buffers.h
-  fsdp/internal/gradient_norms.h
   fsdp/internal/kept_shards.h
+  fsdp/internal/mesh.h
   fsdp/internal/parameter_memory.h
   fsdp/internal/shard_reducer.h
   fsdp/internal/sharded_module.h

@@ -86,14 +86,17 @@ class ShardedModel {
 
 // Before World::Run(), on every rank alike. `net` is a module holder (TORCH_MODULE) or a std::shared_ptr to a module.
 // `piece_elements`: the most elements of a piece. Ranks' shares differ by one piece at most. InvalidArgument: no
-// parameter requires gradients, options.shard is kRows, or `piece_elements` is not a multiple of
-// 16.
+// parameter requires gradients, options.shard is kRows, options.sharding_strategy is kHybridShard, or `piece_elements`
+// is not a multiple of 16.
 template <typename Net>
 absl::StatusOr<ShardedModel<Net>> ShardModel(Net net, fsdp::Options options = {},
                                              int64_t piece_elements = int64_t{1} << 18) {
   if (options.shard != fsdp::Shard::kElements)
     return absl::InvalidArgumentError(
         "ShardModel: expected Shard::kElements, since rows depend on the number of ranks");
+  if (options.sharding_strategy != fsdp::ShardingStrategy::kFullShard)
+    return absl::InvalidArgumentError(
+        "ShardModel: expected ShardingStrategy::kFullShard, since each piece is on two of all ranks");
   LOCKSTEP_ASSIGN_OR_RETURN(auto kept, internal::KeptModel::Create(*net, piece_elements));
   return ShardedModel<Net>(std::move(net), std::move(options), std::move(kept));
 }

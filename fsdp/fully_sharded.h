@@ -81,7 +81,8 @@ class VirtualRankRange {
 //
 // The module's code stays as it is: in forward and backward its parameters are whole. On one host they lie in memory
 // that all ranks share (Residency::kSharedPages); otherwise a unit is gathered when it is used (Residency::kPaged). Each
-// rank owns shards of them, steps these alone, and has gradients and states of these alone. After backward the module's
+// rank owns shards of them, steps these alone, and has gradients and states of these alone. With kHybridShard the ranks at
+// one place of each host own the same shards. After backward the module's
 // parameters have no gradient: the gradient is in shards(). Other code reads parameters within FullParameters().
 //
 // Every rank must wrap the same module, and run the same sequence of forward, backward and Step(). Backward averages
@@ -204,8 +205,10 @@ class FullyShardedDataParallel {
 // Wraps `net`, a module holder (TORCH_MODULE) or a std::shared_ptr to a module. `group` is borrowed and must outlive
 // the result. Compares the ranks' parameters and options, and gives every rank rank 0's parameters and buffers. Every
 // rank of `group` must call it, and it blocks until all do. InvalidArgument, on all ranks: the parameters or options
-// differ, no parameter requires gradients, a path of Options::units fits none, or two parameters share memory.
-// FailedPrecondition: Options::residency is kSharedPages, and the group's backend does not share memory, as shm does.
+// differ, no parameter requires gradients, a path of Options::units fits none, two parameters share memory, or, with
+// kHybridShard, hosts have different numbers of ranks.
+// FailedPrecondition: Options::residency is kSharedPages, and the backend of the ranks among which parameters are divided
+// does not share memory, as shm does.
 // With Residency::kPaged, InvalidArgument also if another tensor, such as a view, holds a parameter's memory.
 // Unimplemented: a parameter is not on the CPU. Other errors come from the group. `kept` is for elastic::ShardedModel.
 template <typename Net>

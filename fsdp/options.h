@@ -20,14 +20,25 @@ enum class Shard {
   kRows,
 };
 
+// The ranks among which parameters, gradients and states are divided, by the names of PyTorch's ShardingStrategy.
+enum class ShardingStrategy {
+  // All ranks.
+  kFullShard,
+  // The ranks of each host, so that every host has all of them, and parameters are gathered within hosts only. The
+  // ranks at one place of each host own the same shards, and step them to the same bits. Every host must have as many
+  // ranks. On one host it is kFullShard.
+  kHybridShard,
+};
+
 // Where the values of the parameters are.
 enum class Residency {
-  // kSharedPages if the ranks are on one host, over the shm backend, or if there is one rank. Otherwise kPaged.
+  // kSharedPages if the ranks among which a unit is divided are on one host, over the shm backend, or if it is one rank.
+  // Otherwise kPaged.
   kAuto,
   // Once, in memory that all ranks of the host share. Every rank can read all parameters at any time.
   kSharedPages,
-  // Each rank has its share in private memory. A unit's whole parameters are gathered from all ranks when an operator
-  // uses one of them, and freed afterwards.
+  // Each rank has its share in private memory. A unit's whole parameters are gathered from the ranks among which it is
+  // divided when an operator uses one of them, and freed afterwards.
   kPaged,
 };
 
@@ -49,6 +60,8 @@ struct Options {
   int64_t unit_bytes = int64_t{25} << 20;
 
   Shard shard = Shard::kElements;
+
+  ShardingStrategy sharding_strategy = ShardingStrategy::kFullShard;
 
   Residency residency = Residency::kAuto;
   // With kPaged: the number of units that stay whole in forward: the last ones in use. 1 needs less memory. It is as

@@ -1,6 +1,7 @@
 // Fully sharded training on ranks that are processes: dropout, and the death of a rank.
 
 #include <ATen/ATen.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -171,6 +172,39 @@ TEST(FullyShardedProcesses, TheDeathOfARankIsAnErrorOfTheOthers) {
   ASSERT_TRUE(line);
   EXPECT_THAT(line->text, ::testing::HasSubstr("step 3: "));
   EXPECT_THAT(line->text, ::testing::HasSubstr("rank 1"));
+}
+
+// The last rank ends in its third step; the others say what they learn of it.
+int DieInAHybridStep(const comm::InitOptions& init, const Process::Say& say) {
+  const auto group = comm::InitProcessGroup(init);
+  Options options;
+  options.sharding_strategy = ShardingStrategy::kHybridShard;
+  options.residency = Residency::kPaged;
+  options.unit_bytes = 300;
+  auto net = *Wrap(ddp::testing::DropoutNet(6, 16, 2), group->get(), options);
+  optim::AdamW optimizer(net.shards(), 0.01);
+  int steps = 0;
+  const absl::Status status = Train(net, [&] {
+    if (++steps == 3 && (*group)->rank() == 3) _exit(7);
+    return net.Step(optimizer);
+  });
+  say(absl::StrCat("step ", steps, ": ", status.message()));
+  absl::SleepFor(absl::Seconds(30));  // the others must not learn of it from this rank's end
+  return 0;
+}
+
+TEST(FullyShardedProcesses, TheDeathOfARankOnAnotherHostIsAnErrorOfAllReplicas) {
+  const auto hosts = comm::testing::NetworkHosts::Create(2);
+  ASSERT_TRUE(hosts.ok()) << hosts.status();
+  comm::InitOptions options;
+  options.timeout = absl::Minutes(5);
+  RankProcesses processes(4, options, DieInAHybridStep, hosts->get());
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::optional<Process::Line> line = processes[rank].AwaitLine("", absl::Seconds(20));
+    ASSERT_TRUE(line) << rank;
+    EXPECT_THAT(line->text, ::testing::HasSubstr("exited with code 7"));
+  }
+  for (int rank = 0; rank < 3; ++rank) processes.Signal(rank, SIGKILL);
 }
 
 // Rank 1 ends while rank 0 writes a file of both ranks' states; rank 0 says what it learns of it.

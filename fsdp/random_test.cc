@@ -176,7 +176,10 @@ TEST(FullyShardedRandom, NetworksHaveTheBitsOfDistributedDataParallel) {
       options.whole_units = 1 + Draw(random, 3);
       if (Draw(random, 2) == 0) options.units = {Draw(random, 2) == 0 ? "blocks" : "blocks.*"};
       options.unit_bytes = int64_t{256} << Draw(random, 6);
-      SCOPED_TRACE(absl::StrCat("LOCKSTEP_RANDOM_FIRST=", seed, ", ", ranks, " ranks over ", place, ", ", kind, ", units of ", options.unit_bytes, " bytes"));
+      const bool is_hybrid = Draw(random, 2) == 0 && (kind != kTwoHosts || ranks % 2 == 0);
+      if (is_hybrid) options.sharding_strategy = ShardingStrategy::kHybridShard;
+      SCOPED_TRACE(absl::StrCat("LOCKSTEP_RANDOM_FIRST=", seed, ", ", ranks, " ranks over ", place, ", ", kind,
+                                is_hybrid ? ", hybrid" : "", ", units of ", options.unit_bytes, " bytes"));
       for (const Tensors& found : TrainSharded(of_net, optimizer_kind, clip, ranks, place, options)) {
         ASSERT_EQ(found.size(), expected.size());
         for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(found[i].equal(expected[i])) << "parameter " << i;

@@ -21,7 +21,7 @@ namespace lockstep::fsdp::internal {
 // parameter's first element gets the other parts of its gradient, and computes the norm. Holds the parts of one unit at a time.
 class GradientNorms {
  public:
-  // `group` is borrowed.
+  // The ranks of `group`, which is borrowed, have all shards together.
   explicit GradientNorms(comm::ProcessGroup* group) : group_(group) {}
 
   // Returns the norm of order `norm_type` of each of `parameters` that has a gradient, in their order, as tensors without

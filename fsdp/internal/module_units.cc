@@ -99,8 +99,8 @@ absl::StatusOr<std::vector<NamedTensor>> ParametersOf(const torch::nn::Module& m
   return parameters;
 }
 
-absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, int ranks, const Options& options,
-                                    const KeptShards* kept) {
+absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, int ranks, int replicas,
+                                    const Options& options, const KeptShards* kept) {
   std::vector<ParameterInfo> infos;
   for (const NamedTensor& parameter : parameters) infos.push_back(InfoOf(parameter));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto plan, PlanUnits(infos, options));
@@ -117,8 +117,8 @@ absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, 
     unit.shard_dtype = unit.reduce_dtype = unit.parameters[0].tensor.scalar_type();
     if (const auto& mixed = options.mixed_precision)
       unit.reduce_dtype = mixed->reduce_dtype.value_or(mixed->param_dtype);
-    unit.layout =
-        kept && trained ? LayOut(of_unit, ranks, TakeShards(shards, unit)) : LayOut(of_unit, ranks, options.shard);
+    unit.layout = kept && trained ? LayOut(of_unit, ranks, TakeShards(shards, unit))
+                                  : LayOut(of_unit, ranks, options.shard, replicas);
   }
   if (units.trained.empty()) return absl::InvalidArgumentError("no parameter requires gradients");
   if (kept) LOCKSTEP_RETURN_IF_ERROR(CheckKept(units.trained, *kept));

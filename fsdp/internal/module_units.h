@@ -22,10 +22,11 @@ struct ModuleUnits {
   std::vector<ShardedUnit> trained, frozen;
 };
 
-// With `kept`, which may be null, the trained units have its shards, whose places are the pieces. InvalidArgument: no parameter requires gradients, or
-// as PlanUnits(). FailedPrecondition: the kept shards belong to other parameters.
-absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, int ranks, const Options& options,
-                                    const KeptShards* kept);
+// The units are divided among `ranks`, and there are so many `replicas`. With `kept`, which may be null, the trained
+// units have its shards, whose places are the pieces. InvalidArgument: no parameter requires gradients, or as
+// PlanUnits(). FailedPrecondition: the kept shards belong to other parameters.
+absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, int ranks, int replicas,
+                                    const Options& options, const KeptShards* kept);
 
 }  // namespace lockstep::fsdp::internal
 

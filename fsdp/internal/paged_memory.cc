@@ -19,7 +19,7 @@ bool IsShared(const at::Tensor& parameter) { return parameter.storage().use_coun
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::ProcessGroup* group,
+absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(const Mesh* mesh,
                                                                      const std::vector<ShardedUnit>& units,
                                                                      const Options& options, bool keeps) {
   std::vector<std::string> names;
@@ -29,19 +29,19 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::Proce
     names.push_back(unit.parameters[0].name);
     const auto size = static_cast<int64_t>(c10::elementSize(unit.reduce_dtype));
     bytes = std::max({bytes, unit.layout.slices.back() * size,
-                      group->size() * unit.layout.share * unit.parameters[0].tensor.element_size()});
+                      mesh->shard_group()->size() * unit.layout.share * unit.parameters[0].tensor.element_size()});
     for (const NamedTensor& parameter : unit.parameters) {
       if (!keeps && shared.empty() && IsShared(parameter.tensor)) shared = parameter.name;
     }
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all, group->AllGatherBytes(shared));
-  for (int rank = 0; rank < group->size(); ++rank) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all, mesh->group()->AllGatherBytes(shared));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("on rank ", rank, " another tensor holds the memory of ", all[rank],
                      ", such as a view or a state dict, or it is a view itself: expected memory of its own"));
   }
-  std::unique_ptr<PagedMemory> memory(new PagedMemory(group, bytes, std::move(names), options.whole_units,
+  std::unique_ptr<PagedMemory> memory(new PagedMemory(mesh, bytes, std::move(names), options.whole_units,
                                                       options.prefetch && options.whole_units > 1));
   absl::Status status;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = memory->Distribute(units, keeps, options.debug); }));
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(comm::Proce
 
 absl::Status PagedMemory::Distribute(const std::vector<ShardedUnit>& units, bool keeps, bool debug) {
   for (size_t i = 0; i < units.size(); ++i) {
-    units_.push_back(std::make_shared<PagedUnit>(group_, units[i]));
+    units_.push_back(std::make_shared<PagedUnit>(mesh_, units[i]));
     if (debug) LOCKSTEP_RETURN_IF_ERROR(units_[i]->ReserveAddresses());
     const auto need = [this, i](PagedUnit& unit) { Need(unit, i); };
     if (keeps) {
@@ -67,7 +67,9 @@ PagedMemory::~PagedMemory() {
   for (const std::shared_ptr<PagedUnit>& unit : units_) unit->Forsake();
 }
 
-std::string PagedMemory::Who() const { return absl::StrCat("rank ", group_->rank(), ": fully sharded training"); }
+std::string PagedMemory::Who() const {
+  return absl::StrCat("rank ", mesh_->group()->rank(), ": fully sharded training");
+}
 
 ParameterMemory::Bytes PagedMemory::bytes() const {
   Bytes bytes;
@@ -119,8 +121,8 @@ void PagedMemory::Need(PagedUnit& unit, size_t index) {
   const c10::InferenceMode no_inference(false);
   const c10::NoGradGuard no_grad;
   prefetch_.Uses(index);
-  ThrowIfError(Settle(&unit));
-  if (!present) ThrowIfError(Gather(unit, index));
+  ThrowIfError(mesh_->Spread(Settle(&unit)));
+  if (!present) ThrowIfError(mesh_->Spread(Gather(unit, index)));
   prefetch_.Plan(index, [this](size_t other) { return Has(other); });
 }
 
@@ -207,6 +209,7 @@ absl::Status PagedMemory::BeforeReduction(size_t unit, bool brings) {
     if (agreed >= 0) LOCKSTEP_RETURN_IF_ERROR(units_[agreed]->JoinGather(buffers()));
     LOCKSTEP_ASSIGN_OR_RETURN(const UnitOrder::Event event, prefetch_.Agree(Act::kFollow, unit));
     if (event.act == Act::kUse) continue;
+    if (event.act == Act::kFollow) return absl::OkStatus();  // no rank of the shard group has a backward
     if (event.act == Act::kReduce && event.unit == static_cast<int64_t>(unit)) return absl::OkStatus();
     if (event.act != Act::kGather) {
       return absl::InternalError(

@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/mesh.h"
 #include "lockstep/fsdp/internal/paged_unit.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
@@ -25,16 +25,17 @@
 
 namespace lockstep::fsdp::internal {
 
-// A unit is gathered from all ranks when an operator uses one of its parameters. It is freed when its gradients have
-// been accumulated, at the end of backward, or when another unit is gathered: then Options::whole_units stay, with that
-// one. Since a gather needs all ranks, parameters may be used between forward and AfterStep(), or in a forward without
-// gradients, only.
+// A unit is gathered from the ranks of the shard group when an operator uses one of its parameters. It is freed when
+// its gradients have been accumulated, at the end of backward, or when another unit is gathered: then
+// Options::whole_units stay, with that one. Since a gather needs all of them, parameters may be used between forward
+// and AfterStep(), or in a forward without gradients, only.
 class PagedMemory final : public ParameterMemory {
  public:
-  // Frees the memory of all parameters, whose values become rank 0's. `group` is borrowed. Every rank must call it.
-  // InvalidArgument: another tensor holds a parameter's memory. If it `keeps`, the units' kept shards have the values,
-  // which this rank gives the others at each gather, and whatever memory the parameters had is left.
-  static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(comm::ProcessGroup* group,
+  // Frees the memory of all parameters. Their values become the ones that the shard group's first rank had. `mesh` is
+  // borrowed. Every rank must call it. InvalidArgument: another tensor holds a parameter's memory. If it `keeps`, the
+  // units' kept shards have the values, which this rank gives the others at each gather, and whatever memory the
+  // parameters had is left.
+  static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(const Mesh* mesh,
                                                                  const std::vector<ShardedUnit>& units,
                                                                  const Options& options, bool keeps);
   ~PagedMemory() override;
@@ -67,12 +68,11 @@ class PagedMemory final : public ParameterMemory {
     bool pooled;  // its values are in one of buffers()
   };
 
-  PagedMemory(comm::ProcessGroup* group, int64_t buffer_bytes, std::vector<std::string> names, int whole_units,
-              bool prefetches)
-      : ParameterMemory(group, buffer_bytes),
-        group_(group),
+  PagedMemory(const Mesh* mesh, int64_t buffer_bytes, std::vector<std::string> names, int whole_units, bool prefetches)
+      : ParameterMemory(mesh->group(), buffer_bytes),
+        mesh_(mesh),
         whole_units_(whole_units),
-        prefetch_(group, std::move(names), prefetches) {}
+        prefetch_(mesh, std::move(names), prefetches) {}
   absl::Status Distribute(const std::vector<ShardedUnit>& units, bool keeps, bool debug);
 
   void Need(PagedUnit& unit, size_t index);
@@ -87,7 +87,7 @@ class PagedMemory final : public ParameterMemory {
   void FreeAll();
   std::string Who() const;
 
-  comm::ProcessGroup* const group_;
+  const Mesh* const mesh_;
   const int whole_units_;
   UnitPrefetch prefetch_;
   std::function<void()> before_use_;

@@ -32,7 +32,7 @@ absl::Status PagedUnit::ReserveAddresses() {
   for (const NamedTensor& parameter : unit_.parameters) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         freed_.emplace_back(),
-        ReserveFreedAddress(group_->rank(), parameter.name, static_cast<int64_t>(parameter.tensor.nbytes())));
+        ReserveFreedAddress(mesh_->group()->rank(), parameter.name, static_cast<int64_t>(parameter.tensor.nbytes())));
   }
   return absl::OkStatus();
 }
@@ -44,8 +44,8 @@ absl::Status PagedUnit::Distribute(const std::shared_ptr<PagedUnit>& self, Buffe
   share_ = at::zeros({unit_.layout.share}, first.options().requires_grad(false));
   std::vector<at::Tensor> shares;
   const at::Tensor buffer = buffers.Take();
-  if (group_->rank() == 0) {
-    const at::Tensor all = Elements(buffer, group_->size() * unit_.layout.share);
+  if (mesh_->place() == 0) {
+    const at::Tensor all = Elements(buffer, elements());
     ForPieces(
         all,
         [&](int k) {
@@ -53,10 +53,10 @@ absl::Status PagedUnit::Distribute(const std::shared_ptr<PagedUnit>& self, Buffe
           return parameter.detach().as_strided({parameter.numel()}, {1});
         },
         [](const at::Tensor& shared, const at::Tensor& own) { shared.copy_(own); });
-    for (int rank = 0; rank < group_->size(); ++rank)
-      shares.push_back(all.narrow(0, rank * unit_.layout.share, unit_.layout.share).view(at::kByte));
+    for (int place = 0; place < mesh_->shard_group()->size(); ++place)
+      shares.push_back(all.narrow(0, place * unit_.layout.share, unit_.layout.share).view(at::kByte));
   }
-  LOCKSTEP_RETURN_IF_ERROR(group_->Scatter(share_.view(at::kByte), shares, 0));
+  LOCKSTEP_RETURN_IF_ERROR(mesh_->shard_group()->Scatter(share_.view(at::kByte), shares, 0));
   buffers.Give(buffer);
   need_ = std::move(need);
   for (const NamedTensor& parameter : unit_.parameters) MakePageable(parameter.tensor, self);
@@ -125,13 +125,14 @@ at::Tensor PagedUnit::Shard(const Piece& piece) const {
 
 // Kept shards are packed first.
 comm::Work PagedUnit::GatherShares(const at::Tensor& all) const {
-  if (share_.defined()) return group_->AllGatherIntoTensorAsync(all.narrow(0, 0, bytes()), share_.view(at::kByte));
+  comm::ProcessGroup& group = *mesh_->shard_group();
+  if (share_.defined()) return group.AllGatherIntoTensorAsync(all.narrow(0, 0, bytes()), share_.view(at::kByte));
   const at::Tensor share = at::empty({unit_.layout.share}, unit_.parameters[0].tensor.options().requires_grad(false));
   for (const Piece& piece : unit_.layout.pieces) {
-    if (piece.rank != group_->rank() || piece.is_second) continue;
+    if (piece.rank != mesh_->place() || piece.is_second) continue;
     share.narrow(0, piece.in_share, piece.end - piece.begin).copy_(Shard(piece));
   }
-  return group_->AllGatherIntoTensorAsync(all.narrow(0, 0, bytes()), share.view(at::kByte));
+  return group.AllGatherIntoTensorAsync(all.narrow(0, 0, bytes()), share.view(at::kByte));
 }
 
 absl::Status PagedUnit::JoinGather(BufferPool& buffers) const {
@@ -167,7 +168,7 @@ void PagedUnit::Place(const at::Tensor& shares, const at::Tensor& whole, BufferP
     return memory.narrow(0, unit_.layout.offsets[k], unit_.parameters[k].tensor.numel());
   };
   if (!unit_.layout.in_order) {
-    ForPieces(Elements(shares, group_->size() * unit_.layout.share), flat,
+    ForPieces(Elements(shares, elements()), flat,
               [](const at::Tensor& shared, const at::Tensor& own) { own.copy_(shared); });
     buffers.Give(shares);
   }
@@ -197,7 +198,7 @@ void PagedUnit::Show(const at::Tensor& whole) {
 void PagedUnit::KeepWritten() {
   const at::Tensor memory = Elements(whole_, unit_.layout.numel);
   for (const Piece& piece : unit_.layout.pieces) {
-    if (piece.rank != group_->rank()) continue;
+    if (piece.rank != mesh_->place()) continue;
     Shard(piece).copy_(memory.narrow(0, unit_.layout.offsets[piece.parameter] + piece.begin, piece.end - piece.begin));
   }
 }

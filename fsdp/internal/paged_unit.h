@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lockstep/comm/process_group.h"
 #include "lockstep/fsdp/internal/buffer_pool.h"
 #include "lockstep/fsdp/internal/freed_address.h"
+#include "lockstep/fsdp/internal/mesh.h"
 #include "lockstep/fsdp/internal/parameter_key.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
 
@@ -24,14 +24,15 @@ namespace lockstep::fsdp::internal {
 class PagedUnit final : public Pageable {
  public:
   // Takes over the parameters' values. `need` is called before an operator uses them; it throws StatusError if they
-  // cannot be had. `group` is borrowed.
-  PagedUnit(comm::ProcessGroup* group, ShardedUnit unit) : group_(group), unit_(std::move(unit)) {}
+  // cannot be had. `mesh` is borrowed.
+  PagedUnit(const Mesh* mesh, ShardedUnit unit) : mesh_(mesh), unit_(std::move(unit)) {}
 
   // For Options::debug, before Distribute() or Keep(): a freed parameter has an address, which must not be used. Returns
   // the errors of ReserveFreedAddress().
   absl::Status ReserveAddresses();
 
-  // Gives each rank its share of rank 0's values, and frees the parameters. Every rank must call it.
+  // Gives each rank its share of the values of the shard group's first rank, and frees the parameters. Every rank must
+  // call it.
   absl::Status Distribute(const std::shared_ptr<PagedUnit>& self, BufferPool& buffers,
                           std::function<void(PagedUnit&)> need);
   // Instead of Distribute(): the unit's kept shards have the values.
@@ -51,7 +52,7 @@ class PagedUnit final : public Pageable {
   std::string Written() const;
 
   // The bytes of all ranks' shares, and so the least size of the buffer in which they are gathered.
-  int64_t bytes() const { return group_->size() * unit_.layout.share * unit_.parameters[0].tensor.element_size(); }
+  int64_t bytes() const { return elements() * unit_.parameters[0].tensor.element_size(); }
   // The bytes of this rank's share, or of its kept shards.
   int64_t own_bytes() const;
   bool in_order() const { return unit_.layout.in_order; }
@@ -77,6 +78,7 @@ class PagedUnit final : public Pageable {
   at::Tensor Free();
 
  private:
+  int64_t elements() const { return mesh_->shard_group()->size() * unit_.layout.share; }
   comm::Work GatherShares(const at::Tensor& all) const;
   void Place(const at::Tensor& shares, const at::Tensor& whole, BufferPool& buffers);
   void Show(const at::Tensor& whole);
@@ -86,7 +88,7 @@ class PagedUnit final : public Pageable {
                  const std::function<void(const at::Tensor& shared, const at::Tensor& own)>& copy) const;
   at::Tensor Elements(const at::Tensor& bytes, int64_t numel) const;
 
-  comm::ProcessGroup* const group_;
+  const Mesh* const mesh_;
   ShardedUnit unit_;
   at::Tensor share_;                 // packed; undefined if there are kept shards
   at::Tensor whole_;                 // bytes, while the values are present

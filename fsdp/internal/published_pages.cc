@@ -8,13 +8,13 @@
 
 namespace lockstep::fsdp::internal {
 
-absl::StatusOr<std::unique_ptr<ParameterMemory>> PublishedPages::Create(comm::ProcessGroup* group,
+absl::StatusOr<std::unique_ptr<ParameterMemory>> PublishedPages::Create(const Mesh& mesh,
                                                                         const std::vector<ShardedUnit>& units) {
-  std::unique_ptr<PublishedPages> published(new PublishedPages(group, SharedPages::BufferBytes(units), units));
-  LOCKSTEP_ASSIGN_OR_RETURN(published->pages_, SharedPages::Create(group, units, /*with_values=*/false));
+  std::unique_ptr<PublishedPages> published(new PublishedPages(mesh, SharedPages::BufferBytes(units), units));
+  LOCKSTEP_ASSIGN_OR_RETURN(published->pages_, SharedPages::Create(mesh, units, /*with_values=*/false));
   for (size_t u = 0; u < units.size(); ++u) {
     for (const Piece& piece : units[u].layout.pieces) {
-      if (piece.rank != group->rank() || piece.is_second) continue;
+      if (piece.rank != mesh.place() || piece.is_second) continue;
       published->own_.push_back({units[u].Kept(piece), published->pages_->Shard(u, piece)});
     }
   }

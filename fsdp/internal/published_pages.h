@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/mesh.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
 
@@ -23,9 +23,9 @@ namespace lockstep::fsdp::internal {
 // next group has new pages, which the owners of that group fill.
 class PublishedPages final : public ParameterMemory {
  public:
-  // Moves the units' parameters to the common memory, and publishes their kept shards. `group` is borrowed. Every rank must
-  // call it. FailedPrecondition: the backend shares no memory.
-  static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(comm::ProcessGroup* group,
+  // Moves the units' parameters to the common memory, and publishes their kept shards. `mesh` is borrowed. Every rank
+  // must call it. FailedPrecondition: the backend shares no memory.
+  static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(const Mesh& mesh,
                                                                  const std::vector<ShardedUnit>& units);
 
   // The kept shard's own tensor.
@@ -39,14 +39,14 @@ class PublishedPages final : public ParameterMemory {
   absl::Status AfterStep() override;
 
  private:
-  PublishedPages(comm::ProcessGroup* group, int64_t buffer_bytes, std::vector<ShardedUnit> units)
-      : ParameterMemory(group, buffer_bytes), group_(group), units_(std::move(units)) {}
+  PublishedPages(const Mesh& mesh, int64_t buffer_bytes, std::vector<ShardedUnit> units)
+      : ParameterMemory(mesh.group(), buffer_bytes), group_(mesh.shard_group()), units_(std::move(units)) {}
 
   struct Published {
     at::Tensor shard, page;
   };
 
-  comm::ProcessGroup* const group_;
+  comm::ProcessGroup* const group_;  // that has the pages in common
   const std::vector<ShardedUnit> units_;
   std::unique_ptr<ParameterMemory> pages_;
   std::vector<Published> own_;

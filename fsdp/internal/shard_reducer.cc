@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/numeric/bits.h"
@@ -49,22 +50,23 @@ at::Tensor FlatGradient(const NamedTensor& parameter) {
 
 }  // namespace
 
-ShardReducer::ShardReducer(comm::ProcessGroup* group, ParameterMemory* memory, int leaves,
-                           std::vector<ShardedUnit> units)
-    : group_(group), memory_(memory), scatter_(group, leaves) {
+ShardReducer::ShardReducer(const Mesh* mesh, ParameterMemory* memory, int leaves, std::vector<ShardedUnit> units)
+    : mesh_(mesh), memory_(memory), scatter_(mesh->group(), leaves) {
   std::vector<std::pair<size_t, size_t>> places;  // of each parameter: its unit, and its place in it
   for (ShardedUnit& sharded : units) {
     const std::vector<int64_t>& slices = sharded.layout.slices;
     const at::Tensor& first = sharded.parameters[0].tensor;
-    const int64_t own = slices[group->rank() + 1] - slices[group->rank()];
+    const int64_t own = slices[mesh->place() + 1] - slices[mesh->place()], part = own / mesh->replicas();
     const size_t size = sharded.parameters.size();
     for (size_t place = 0; place < size; ++place) {
       parameters_.push_back(sharded.parameters[place]);
       places.emplace_back(units_.size(), place);
     }
-    comm::TreeScatter::Sum sum(at::zeros({own}, first.options().dtype(sharded.reduce_dtype).requires_grad(false)),
-                               slices);
-    units_.push_back({std::move(sharded), std::move(sum), at::Tensor(), size, std::vector<at::Tensor>(size)});
+    const at::Tensor gradient = at::zeros({own}, first.options().dtype(sharded.reduce_dtype).requires_grad(false));
+    std::vector<int64_t> bounds = BoundsOf(sharded.layout);
+    comm::TreeScatter::Sum sum(gradient.narrow(0, mesh->replica() * part, part), bounds);
+    units_.push_back({std::move(sharded), std::move(bounds), gradient, std::move(sum), std::nullopt, at::Tensor(), size,
+                      std::vector<at::Tensor>(size)});
   }
   memory->buffers().Reserve(std::min(memory->reductions(), units_.size()));
   memory->BeforeUse([this] {
@@ -75,6 +77,16 @@ ShardReducer::ShardReducer(comm::ProcessGroup* group, ParameterMemory* memory, i
   hooks_ = std::make_unique<ddp::internal::AccumulatorHooks>(std::move(tensors), [this, places](int index) {
     return std::make_unique<GradientHook>([this, place = places[index]] { OnGradient(place.first, place.second); });
   });
+}
+
+std::vector<int64_t> ShardReducer::BoundsOf(const UnitLayout& layout) const {
+  std::vector<int64_t> bounds(mesh_->group()->size() + 1, 0);
+  for (int replica = 0; replica < mesh_->replicas(); ++replica) {
+    for (int place = 0; place < mesh_->shard_group()->size(); ++place)
+      bounds[mesh_->RankOf(replica, place) + 1] = (layout.slices[place + 1] - layout.slices[place]) / mesh_->replicas();
+  }
+  std::partial_sum(bounds.begin(), bounds.end(), bounds.begin());
+  return bounds;
 }
 
 const NamedTensor* ShardReducer::Replaced() const {
@@ -129,23 +141,37 @@ void ShardReducer::SkipRound(int round) {
 void ShardReducer::Launch(size_t index, bool brings) {
   Unit& unit = units_[index];
   WaitForTurn(index);
+  ThrowIfError(mesh_->Spread(FinishGather(unit)));
   const c10::NoGradGuard no_grad;
-  ThrowIfError(memory_->BeforeReduction(index, brings));
+  ThrowIfError(mesh_->Spread(memory_->BeforeReduction(index, brings)));
   if (round_ == 0 && reduced_ > 0) {
-    unit.earlier = unit.earlier.defined() ? unit.earlier.add_(unit.sum.result()) : unit.sum.result().clone();
+    unit.earlier = unit.earlier.defined() ? unit.earlier.add_(unit.gradient) : unit.gradient.clone();
   }
-  const at::Tensor buffer = memory_->buffers().Take(), result = unit.sum.result();
-  const int64_t bytes = unit.sharded.layout.slices.back() * result.element_size();
-  const at::Tensor leaf = buffer.narrow(0, 0, bytes).view(result.scalar_type());
+  const at::Tensor buffer = memory_->buffers().Take();
+  const int64_t bytes = unit.bounds.back() * unit.gradient.element_size();
+  const at::Tensor leaf = buffer.narrow(0, 0, bytes).view(unit.gradient.scalar_type());
   if (brings) CopyIn(unit, leaf);
-  ThrowIfError(scatter_.Start(round_, leaf, &unit.sum));
-  sending_.push_back({index, buffer});
+  ThrowIfError(mesh_->Spread(scatter_.Start(round_, leaf, &unit.sum)));
+  sending_.push_back({index, buffer, round_ + 1 == rounds()});
   if (memory_->reductions() == 0) ThrowIfError(WaitForOldest());
 }
 
-void ShardReducer::CopyIn(Unit& unit, const at::Tensor& buffer) {
+template <typename F>
+void ShardReducer::ForParts(const Unit& unit, const Piece& piece, const F& f) const {
+  const std::vector<int64_t>& slices = unit.sharded.layout.slices;
+  const int64_t first = slices[piece.rank], part = (slices[piece.rank + 1] - first) / mesh_->replicas();
+  const int64_t end = piece.flag() + 16;
+  for (int64_t place = piece.offset; place < end;) {
+    const int64_t within = (place - first) % part, count = std::min(end - place, part - within);
+    const int rank = mesh_->RankOf(static_cast<int>((place - first) / part), piece.rank);
+    f(place - piece.offset, unit.bounds[rank] + within, count);
+    place += count;
+  }
+}
+
+void ShardReducer::CopyIn(Unit& unit, const at::Tensor& buffer) const {
   const at::Tensor one = at::ones({1}, buffer.options());
-  const size_t bytes = buffer.element_size();
+  const int64_t bytes = buffer.element_size();
   char* const to = static_cast<char*>(buffer.mutable_data_ptr());
   std::vector<at::Tensor> gradients;
   for (size_t k = 0; k < unit.accumulated.size(); ++k) {
@@ -155,20 +181,19 @@ void ShardReducer::CopyIn(Unit& unit, const at::Tensor& buffer) {
   }
   for (const Piece& piece : unit.sharded.layout.pieces) {
     const at::Tensor& gradient = gradients[piece.parameter];
-    const size_t count = piece.end - piece.begin;
-    memset(to + (piece.offset + count) * bytes, 0, (piece.flag() + 16 - piece.offset - count) * bytes);
-    if (gradient.defined()) {
-      if (gradient.scalar_type() == buffer.scalar_type()) {
-        memcpy(to + piece.offset * bytes, static_cast<const char*>(gradient.const_data_ptr()) + piece.begin * bytes,
-               count * bytes);
-      } else {
-        const auto numel = static_cast<int64_t>(count);
-        buffer.narrow(0, piece.offset, numel).copy_(gradient.narrow(0, piece.begin, numel));
+    ForParts(unit, piece, [&](int64_t begin, int64_t place, int64_t count) {
+      const int64_t left = piece.end - piece.begin - begin, flag = piece.flag() - piece.offset - begin;
+      const int64_t values = gradient.defined() ? std::clamp<int64_t>(left, 0, count) : 0;
+      if (values > 0 && gradient.scalar_type() == buffer.scalar_type()) {
+        const char* const from = static_cast<const char*>(gradient.const_data_ptr());
+        memcpy(to + place * bytes, from + (piece.begin + begin) * bytes, values * bytes);
+      } else if (values > 0) {
+        buffer.narrow(0, place, values).copy_(gradient.narrow(0, piece.begin + begin, values));
       }
-      memcpy(to + piece.flag() * bytes, one.const_data_ptr(), bytes);
-    } else {
-      memset(to + piece.offset * bytes, 0, count * bytes);
-    }
+      memset(to + (place + values) * bytes, 0, (count - values) * bytes);
+      if (gradient.defined() && flag >= 0 && flag < count)
+        memcpy(to + (place + flag) * bytes, one.const_data_ptr(), bytes);
+    });
   }
   for (const NamedTensor& parameter : unit.sharded.parameters) parameter.tensor.mutable_grad().reset();
 }
@@ -185,16 +210,29 @@ void ShardReducer::WaitForTurn(size_t unit) {
 absl::Status ShardReducer::WaitForOldest() {
   const Sending oldest = sending_.front();
   sending_.pop_front();
-  const absl::Status status = scatter_.Wait(&units_[oldest.unit].sum);
+  Unit& unit = units_[oldest.unit];
+  const absl::Status status = mesh_->Spread(scatter_.Wait(&unit.sum));
   memory_->buffers().Give(oldest.buffer);
+  if (status.ok() && oldest.is_last) StartGather(unit);
   return status;
+}
+
+void ShardReducer::StartGather(Unit& unit) const {
+  if (mesh_->replicas() == 1 || unit.gradient.numel() == 0) return;
+  unit.gather = mesh_->replicate_group()->AllGatherIntoTensorAsync(unit.gradient, unit.sum.result());
+}
+
+absl::Status ShardReducer::FinishGather(Unit& unit) {
+  std::optional<comm::Work> gather = std::exchange(unit.gather, std::nullopt);
+  return gather ? gather->Wait() : absl::OkStatus();
 }
 
 absl::Status ShardReducer::Wait() {
   while (!sending_.empty()) LOCKSTEP_RETURN_IF_ERROR(WaitForOldest());
   const c10::NoGradGuard no_grad;
   for (Unit& unit : units_) {
-    if (unit.earlier.defined()) unit.sum.result().copy_(unit.earlier.add_(unit.sum.result()));
+    LOCKSTEP_RETURN_IF_ERROR(mesh_->Spread(FinishGather(unit)));
+    if (unit.earlier.defined()) unit.gradient.copy_(unit.earlier.add_(unit.gradient));
     unit.earlier.reset();
   }
   return absl::OkStatus();
@@ -202,9 +240,9 @@ absl::Status ShardReducer::Wait() {
 
 at::Tensor ShardReducer::GradientOf(size_t index, const Piece& piece) const {
   const Unit& unit = units_[index];
-  const int64_t first = unit.sharded.layout.slices[group_->rank()];
-  if (unit.sum.result().narrow(0, piece.flag() - first, 1).item<double>() == 0) return {};
-  return unit.sum.result().narrow(0, piece.offset - first, piece.end - piece.begin).to(unit.sharded.shard_dtype);
+  const int64_t first = unit.sharded.layout.slices[mesh_->place()];
+  if (unit.gradient.narrow(0, piece.flag() - first, 1).item<double>() == 0) return {};
+  return unit.gradient.narrow(0, piece.offset - first, piece.end - piece.begin).to(unit.sharded.shard_dtype);
 }
 
 ShardReducer::GradientBytes ShardReducer::gradient_bytes() const {
@@ -212,10 +250,11 @@ ShardReducer::GradientBytes ShardReducer::gradient_bytes() const {
   const int most = std::max<int>(1, absl::bit_width(static_cast<unsigned>(rounds())) - 1);
   GradientBytes bytes;
   for (const Unit& unit : units_) {
-    const at::Tensor& sum = unit.sum.result();
+    const at::Tensor& gradient = unit.gradient;
     const at::ScalarType dtype = unit.sharded.shard_dtype;
-    bytes.sums += most * static_cast<int64_t>(sum.nbytes());
-    if (sum.scalar_type() != dtype) bytes.copies += sum.numel() * static_cast<int64_t>(c10::elementSize(dtype));
+    bytes.sums += static_cast<int64_t>(gradient.nbytes() + (most - 1) * unit.sum.result().nbytes());
+    if (gradient.scalar_type() != dtype)
+      bytes.copies += gradient.numel() * static_cast<int64_t>(c10::elementSize(dtype));
   }
   return bytes;
 }

@@ -6,15 +6,19 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/tree_sum/tree_scatter.h"
+#include "lockstep/comm/work.h"
 #include "lockstep/ddp/internal/autograd_hooks.h"
+#include "lockstep/fsdp/internal/mesh.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
 #include "lockstep/fsdp/internal/unit_plan.h"
@@ -25,17 +29,20 @@ namespace lockstep::fsdp::internal {
 // unit is copied to a buffer, and its gradients are released. A step has one backward in
 // each of rounds() rounds, and may have several in round 0 if that is the only one: their sums are added.
 //
+// With several replicas each rank adds up its part of its slice, and then gets the other parts from the ranks that own
+// the same slice.
+//
 // Errors in backward are thrown as StatusError. Only one thread at a time may use it.
 class ShardReducer {
  public:
-  // `group` and `memory` are borrowed. `leaves`: the number of gradients that are averaged. `units`: the trained
+  // `mesh` and `memory` are borrowed. `leaves`: the number of gradients that are averaged. `units`: the trained
   // ones. Throws c10::Error if memory ran out.
-  ShardReducer(comm::ProcessGroup* group, ParameterMemory* memory, int leaves, std::vector<ShardedUnit> units);
+  ShardReducer(const Mesh* mesh, ParameterMemory* memory, int leaves, std::vector<ShardedUnit> units);
   ShardReducer(const ShardReducer&) = delete;
   ShardReducer& operator=(const ShardReducer&) = delete;
 
   int rounds() const { return scatter_.rounds(); }
-  int LeafOf(int round) const { return scatter_.LeafOf(round, group_->rank()); }
+  int LeafOf(int round) const { return scatter_.LeafOf(round, mesh_->group()->rank()); }
 
   size_t unit_count() const { return units_.size(); }
   const ShardedUnit& unit(size_t index) const { return units_[index].sharded; }
@@ -71,15 +78,19 @@ class ShardReducer {
  private:
   struct Unit {
     ShardedUnit sharded;
-    comm::TreeScatter::Sum sum;
-    at::Tensor earlier;  // the sums of this step's earlier backward passes
-    size_t missing = 0;  // gradients, in this backward
+    std::vector<int64_t> bounds;                      // the parts that the ranks add up, by rank
+    at::Tensor gradient;                              // this rank's slice
+    comm::TreeScatter::Sum sum;                       // this rank's part of it
+    std::optional<comm::Work> gather = std::nullopt;  // of the other parts
+    at::Tensor earlier;                               // the sums of this step's earlier backward passes
+    size_t missing = 0;                               // gradients, in this backward
     // For each parameter, if its dtype is not the reduction's: its gradients under NoSync, flat, in the reduction's.
     std::vector<at::Tensor> accumulated;
   };
   struct Sending {
     size_t unit;
     at::Tensor buffer;
+    bool is_last;  // round of the step
   };
 
   void OnGradient(size_t unit, size_t parameter);
@@ -87,12 +98,19 @@ class ShardReducer {
   void LaunchReady();
   void EndBackward();
   void Launch(size_t unit, bool brings);
-  static void CopyIn(Unit& unit, const at::Tensor& buffer);
+  void CopyIn(Unit& unit, const at::Tensor& buffer) const;
+  std::vector<int64_t> BoundsOf(const UnitLayout& layout) const;
+  // Calls f(begin, place, count) for each part of a piece and its flag that one rank adds up: `count` elements from the
+  // piece's element `begin` on are at `place` in the buffer.
+  template <typename F>
+  void ForParts(const Unit& unit, const Piece& piece, const F& f) const;
+  void StartGather(Unit& unit) const;
+  static absl::Status FinishGather(Unit& unit);
   void WaitForTurn(size_t unit);
   absl::Status WaitForOldest();
   size_t UnitAt(size_t place) const { return units_.size() - 1 - place; }
 
-  comm::ProcessGroup* const group_;
+  const Mesh* const mesh_;
   ParameterMemory* const memory_;
   const comm::TreeScatter scatter_;
   std::vector<Unit> units_;

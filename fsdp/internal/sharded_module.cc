@@ -19,6 +19,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/flat.h"
 #include "lockstep/comm/internal/group_access.h"
+#include "lockstep/fsdp/internal/gradient_norms.h"
 #include "lockstep/fsdp/internal/module_units.h"
 #include "lockstep/fsdp/internal/paged_memory.h"
 #include "lockstep/fsdp/internal/parameter_key.h"
@@ -31,6 +32,7 @@ namespace {
 using comm::internal::GroupAccess;
 
 constexpr const char* kResidencies[] = {"kAuto", "kSharedPages", "kPaged"};
+constexpr const char* kStrategies[] = {"kFullShard", "kHybridShard"};
 
 std::string TextOf(const Options& options) {
   std::string mixed = "none";
@@ -39,7 +41,8 @@ std::string TextOf(const Options& options) {
                          c10::toString(precision->reduce_dtype.value_or(precision->param_dtype)));
   }
   return absl::StrCat("units [", absl::StrJoin(options.units, ", "), "], unit_bytes ", options.unit_bytes, ", shard ",
-                      options.shard == Shard::kRows ? "kRows" : "kElements", ", residency ",
+                      options.shard == Shard::kRows ? "kRows" : "kElements", ", sharding_strategy ",
+                      kStrategies[static_cast<int>(options.sharding_strategy)], ", residency ",
                       kResidencies[static_cast<int>(options.residency)], ", whole_units ", options.whole_units,
                       options.prefetch ? "" : ", no prefetch", ", mixed_precision ", mixed, ", virtual_ranks ",
                       options.virtual_ranks, " and virtual_seed ", options.virtual_seed);
@@ -49,6 +52,14 @@ void SetDtype(const at::Tensor& parameter, at::ScalarType dtype, bool keeps_valu
   const at::TensorOptions options = parameter.options().dtype(dtype).requires_grad(false);
   ReplaceData(parameter, keeps_values ? parameter.detach().to(dtype)
                                       : at::empty_strided(parameter.sizes(), parameter.strides(), options));
+}
+
+// The parameters' elements in the order of their memory, which they share.
+std::vector<at::Tensor> FlatValues(const ShardedUnit& unit) {
+  std::vector<at::Tensor> values;
+  for (const NamedTensor& parameter : unit.parameters)
+    values.push_back(parameter.tensor.detach().as_strided({parameter.tensor.numel()}, {1}));
+  return values;
 }
 
 // The ranks must agree on the shards' places.
@@ -92,14 +103,22 @@ void ShardedModule::RestoreDtypes() const {
   }
 }
 
+// Gives the first rank of each shard group rank 0's values, for the others in it.
+absl::Status ShardedModule::CopyToReplicas(const std::vector<ShardedUnit>& units) const {
+  if (mesh_->replicas() == 1 || mesh_->place() != 0) return absl::OkStatus();
+  std::vector<at::Tensor> values;
+  for (const ShardedUnit& unit : units) {
+    for (at::Tensor& flat : FlatValues(unit)) values.push_back(std::move(flat));
+  }
+  return comm::internal::BroadcastCoalesced(*mesh_->replicate_group(), values);
+}
+
 // This rank has its shards of rank 0's values.
 absl::Status ShardedModule::MakeMasters(ShardedUnit& unit) const {
-  std::vector<at::Tensor> values;
-  for (const NamedTensor& parameter : unit.parameters)
-    values.push_back(parameter.tensor.detach().as_strided({parameter.tensor.numel()}, {1}));
+  const std::vector<at::Tensor> values = FlatValues(unit);
   LOCKSTEP_RETURN_IF_ERROR(comm::internal::BroadcastCoalesced(*group_, values));
   for (const Piece& piece : unit.layout.pieces) {
-    if (piece.rank != group_->rank()) continue;
+    if (piece.rank != mesh_->place()) continue;
     unit.kept[{piece.parameter, piece.begin}] =
         values[piece.parameter].narrow(0, piece.begin, piece.end - piece.begin).clone();
   }
@@ -132,11 +151,13 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> ShardedModule::MakeMemory(
   if (kept_) {
     for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();  // of a step that was interrupted
   }
-  const bool shared = group_->size() == 1 || GroupAccess::TreeSumBackendOf(*group_, c10::DeviceType::CPU) != nullptr;
+  comm::ProcessGroup& group = *mesh_->shard_group();
+  const bool shared = group.size() == 1 || GroupAccess::TreeSumBackendOf(group, c10::DeviceType::CPU) != nullptr;
   const bool paged = options_.residency == Residency::kAuto ? !shared : options_.residency == Residency::kPaged;
   const bool copies = kept_ || options_.mixed_precision;
-  if (paged) return PagedMemory::Create(group_, units, options_, copies);
-  return copies ? PublishedPages::Create(group_, units) : SharedPages::Create(group_, units);
+  if (!copies) LOCKSTEP_RETURN_IF_ERROR(CopyToReplicas(units));
+  if (paged) return PagedMemory::Create(mesh_.get(), units, options_, copies);
+  return copies ? PublishedPages::Create(*mesh_, units) : SharedPages::Create(*mesh_, units);
 }
 
 absl::Status ShardedModule::Build(const torch::nn::Module& module) {
@@ -156,7 +177,9 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   if (options_.whole_units < 1) {
     return absl::InvalidArgumentError(absl::StrCat("whole_units ", options_.whole_units, ": expected 1 or more"));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(ModuleUnits units, UnitsOf(*parameters, group_->size(), options_, kept_));
+  LOCKSTEP_ASSIGN_OR_RETURN(mesh_, Mesh::Create(group_, options_.sharding_strategy));
+  LOCKSTEP_ASSIGN_OR_RETURN(ModuleUnits units,
+                            UnitsOf(*parameters, mesh_->shard_group()->size(), mesh_->replicas(), options_, kept_));
   for (const NamedTensor& parameter : *parameters) parameters_.push_back(parameter.tensor);
   std::vector<at::Tensor> buffers;
   for (const at::Tensor& buffer : module.buffers()) {
@@ -175,14 +198,15 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   LOCKSTEP_ASSIGN_OR_RETURN(memory_, MakeMemory(all));
   AddShards(units.trained);
   const int leaves = Virtual() ? options_.virtual_ranks : group_->size();
-  return TorchStatus(
-      "", [&] { reducer_ = std::make_unique<ShardReducer>(group_, memory_.get(), leaves, std::move(units.trained)); });
+  return TorchStatus("", [&] {
+    reducer_ = std::make_unique<ShardReducer>(mesh_.get(), memory_.get(), leaves, std::move(units.trained));
+  });
 }
 
 void ShardedModule::AddShards(const std::vector<ShardedUnit>& units) {
   for (size_t u = 0; u < units.size(); ++u) {
     for (const Piece& piece : units[u].layout.pieces) {
-      if (piece.rank != group_->rank()) continue;
+      if (piece.rank != mesh_->place()) continue;
       const NamedTensor& parameter = units[u].parameters[piece.parameter];
       at::Tensor shard = memory_->Shard(u, piece);
       if (options_.shard == Shard::kRows && parameter.tensor.dim() > 0) {
@@ -212,7 +236,7 @@ std::vector<const ShardedUnit*> ShardedModule::units() const {
 std::string ShardedModule::Who() const { return absl::StrCat("rank ", group_->rank(), ": fully sharded training"); }
 
 void ShardedModule::CheckBeforeForward() const {
-  ThrowIfError(group_->failure());
+  ThrowIfError(mesh_->Spread(group_->failure()));
   ThrowIfError(left_early_);
   if (reducer_->running()) {
     ThrowIfError(absl::FailedPreconditionError(absl::StrCat(Who(), ": the last backward did not end")));
@@ -249,7 +273,7 @@ absl::Status ShardedModule::Step(const std::function<void()>& step) {
   if (status.ok()) {
     status = TorchStatus(absl::StrCat(Who(), ": the optimizer's step"), step);
     // The other ranks would wait for this one, whose shards are half stepped.
-    if (!status.ok()) group_->Abort(status);
+    if (!status.ok()) mesh_->Abort(status);
   }
   return EndStep(status);
 }
@@ -270,7 +294,7 @@ absl::Status ShardedModule::PrepareGradients() {
     return absl::FailedPreconditionError(absl::StrCat(Who(), ": no backward has ended since the last step"));
   }
   LOCKSTEP_RETURN_IF_ERROR(reducer_->Wait());
-  LOCKSTEP_RETURN_IF_ERROR(buffers_->Broadcast(*group_));
+  LOCKSTEP_RETURN_IF_ERROR(mesh_->Spread(buffers_->Broadcast(*group_)));
   for (size_t i = 0; i < shards_.size(); ++i) {
     const at::Tensor gradient = reducer_->GradientOf(pieces_[i].unit, pieces_[i].piece);
     shards_[i].mutable_grad() = gradient.defined() ? gradient.view(shards_[i].sizes()) : gradient;
@@ -309,12 +333,13 @@ absl::Status ShardedModule::BeginFull(bool write) {
 void ShardedModule::EndFull() {
   full_ = false;
   const absl::Status status = memory_->EndFull();
-  if (!status.ok()) group_->Abort(status);
+  if (!status.ok()) mesh_->Abort(status);
 }
 
 absl::StatusOr<double> ShardedModule::Clip(double max_norm, double norm_type) {
   LOCKSTEP_RETURN_IF_ERROR(PrepareGradients());
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<at::Tensor> norms, norms_.Compute(*reducer_, parameters_, norm_type));
+  const GradientNorms gradients(mesh_->shard_group());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<at::Tensor> norms, gradients.Compute(*reducer_, parameters_, norm_type));
   const c10::NoGradGuard no_grad;
   const at::Tensor norm = norms.empty() ? at::zeros({}) : at::linalg_vector_norm(at::stack(norms), norm_type);
   // Python divides a number by a tensor as reciprocal times number.

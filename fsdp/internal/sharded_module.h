@@ -19,8 +19,8 @@
 #include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/fsdp/internal/buffers.h"
-#include "lockstep/fsdp/internal/gradient_norms.h"
 #include "lockstep/fsdp/internal/kept_shards.h"
+#include "lockstep/fsdp/internal/mesh.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/shard_reducer.h"
 #include "lockstep/fsdp/internal/unit_plan.h"
@@ -57,6 +57,7 @@ class ShardedModule {
   const std::vector<at::Tensor>& shards() const { return shards_; }
   const std::vector<std::string>& shard_names() const { return shard_names_; }
   comm::ProcessGroup* group() const { return group_; }
+  const Mesh& mesh() const { return *mesh_; }
   bool kept() const { return kept_ != nullptr; }
   // The units with the places of all ranks' pieces, as memory() numbers them: the trained ones, of which shards() are
   // this rank's pieces in order, and then the frozen ones.
@@ -99,9 +100,10 @@ class ShardedModule {
   };
 
   ShardedModule(comm::ProcessGroup* group, const Options& options, KeptShards* kept)
-      : group_(group), options_(options), kept_(kept), norms_(group) {}
+      : group_(group), options_(options), kept_(kept) {}
   absl::Status Build(const torch::nn::Module& module);
   void RestoreDtypes() const;
+  absl::Status CopyToReplicas(const std::vector<ShardedUnit>& units) const;
   absl::Status MakeMasters(ShardedUnit& unit) const;
   absl::Status ChangeDtypes(std::vector<ShardedUnit>& units, const std::vector<ShardedUnit>& frozen) const;
   absl::StatusOr<std::unique_ptr<ParameterMemory>> MakeMemory(const std::vector<ShardedUnit>& units) const;
@@ -116,6 +118,7 @@ class ShardedModule {
   comm::ProcessGroup* const group_;
   const Options options_;
   KeptShards* const kept_;  // may be null
+  std::unique_ptr<const Mesh> mesh_;
   std::unique_ptr<ParameterMemory> memory_;
   std::vector<ShardedUnit> frozen_;
   std::vector<at::Tensor> parameters_, shards_;
@@ -123,7 +126,6 @@ class ShardedModule {
   std::vector<OwnedPiece> pieces_;  // of `shards_`
   std::optional<Buffers> buffers_;
   std::unique_ptr<ShardReducer> reducer_;
-  GradientNorms norms_;
   int prepared_ = 0;  // the number of this step's backward passes whose gradients the shards have
   int64_t step_ = 0;
   std::vector<int> virtual_ranks_;  // of this step

@@ -34,6 +34,7 @@ std::vector<ShardedParameter> ShardedParametersOf(const ShardedModule& module) {
   for (const at::Tensor& parameter : module.parameters()) order.emplace(parameter.unsafeGetTensorImpl(), order.size());
   std::map<size_t, ShardedParameter> parameters;
   const std::vector<const ShardedUnit*> units = module.units();
+  const Mesh& mesh = module.mesh();
   size_t shards = 0;
   for (size_t u = 0; u < units.size(); ++u) {
     std::vector<ShardedParameter*> of_unit;
@@ -46,8 +47,9 @@ std::vector<ShardedParameter> ShardedParametersOf(const ShardedModule& module) {
     }
     for (const Piece& piece : units[u]->layout.pieces) {
       ShardedParameter& parameter = *of_unit[piece.parameter];
-      parameter.parts.push_back({piece.rank, piece.begin, piece.end});
-      if (piece.rank != module.group()->rank()) continue;
+      for (int replica = 0; replica < mesh.replicas(); ++replica)
+        parameter.parts.push_back({mesh.RankOf(replica, piece.rank), piece.begin, piece.end, replica});
+      if (piece.rank != mesh.place()) continue;
       parameter.shard = shards < module.shards().size() ? module.shards()[shards++] : module.memory().Shard(u, piece);
     }
   }

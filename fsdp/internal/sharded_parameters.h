@@ -21,6 +21,7 @@ struct ShardedParameter {
   struct Part {
     int rank = 0;
     int64_t begin = 0, end = 0;
+    int replica = 0;  // the number of other ranks before this one that have them too
   };
 
   // Returns the part of rank `rank`, or nullptr if it has none.

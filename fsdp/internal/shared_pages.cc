@@ -19,12 +19,13 @@ int64_t RoundUp(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ParameterMemory>> SharedPages::Create(comm::ProcessGroup* group,
+absl::StatusOr<std::unique_ptr<ParameterMemory>> SharedPages::Create(const Mesh& mesh,
                                                                      const std::vector<ShardedUnit>& units,
                                                                      bool with_values) {
+  comm::ProcessGroup* const group = mesh.shard_group();
   int64_t bytes = kLine;
   for (const ShardedUnit& unit : units) bytes += RoundUp(unit.layout.numel * unit.parameters[0].tensor.element_size());
-  std::unique_ptr<SharedPages> pages(new SharedPages(group, BufferBytes(units)));
+  std::unique_ptr<SharedPages> pages(new SharedPages(mesh, BufferBytes(units)));
   if (group->size() == 1) {
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { pages->memory_ = at::empty({bytes}, at::kByte); }));
   } else {

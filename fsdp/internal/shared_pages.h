@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/mesh.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
 
@@ -20,9 +20,9 @@ namespace lockstep::fsdp::internal {
 
 class SharedPages final : public ParameterMemory {
  public:
-  // Moves all parameters to the common memory, with rank 0's values if `with_values`. `group` is borrowed. Every rank
-  // must call it. FailedPrecondition: the backend shares no memory.
-  static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(comm::ProcessGroup* group,
+  // Moves all parameters to the common memory, with the values of the shard group's first rank if `with_values`. `mesh`
+  // is borrowed. Every rank must call it. FailedPrecondition: the backend shares no memory.
+  static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(const Mesh& mesh,
                                                                  const std::vector<ShardedUnit>& units,
                                                                  bool with_values = true);
 
@@ -37,7 +37,8 @@ class SharedPages final : public ParameterMemory {
   absl::Status AfterStep() override { return group_->Barrier(); }
 
  private:
-  SharedPages(comm::ProcessGroup* group, int64_t buffer_bytes) : ParameterMemory(group, buffer_bytes), group_(group) {}
+  SharedPages(const Mesh& mesh, int64_t buffer_bytes)
+      : ParameterMemory(mesh.group(), buffer_bytes), group_(mesh.shard_group()) {}
   void Move(const std::vector<ShardedUnit>& units, bool with_values);
 
   struct Unit {
@@ -45,8 +46,8 @@ class SharedPages final : public ParameterMemory {
     std::vector<int64_t> offsets;  // of each parameter
   };
 
-  comm::ProcessGroup* const group_;
-  at::Tensor memory_;  // bytes
+  comm::ProcessGroup* const group_;  // that has the memory in common
+  at::Tensor memory_;                // bytes
   std::vector<Unit> units_;
   bool writes_ = false;
 };

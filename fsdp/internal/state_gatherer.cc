@@ -36,6 +36,7 @@ absl::StatusOr<at::Tensor> StateGatherer::Collect(size_t index, int64_t item, at
   const ShardedParameter& parameter = parameters_[index];
   const at::Tensor whole = at::empty({parameter.tensor.numel()}, dtype);
   for (const ShardedParameter::Part& part : parameter.parts) {
+    if (part.replica != 0) continue;
     const at::Tensor place = whole.narrow(0, part.begin, part.end - part.begin);
     if (part.rank == group_->rank()) {
       place.copy_(OwnPart(index, item));
@@ -53,7 +54,8 @@ absl::Status StateGatherer::Serve() const {
     LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(wanted_, /*root=*/0));
     const int64_t parameter = wanted_.select(0, 0).item<int64_t>(), item = wanted_.select(0, 1).item<int64_t>();
     if (parameter < 0) return absl::OkStatus();
-    if (!parameters_[parameter].PartOf(group_->rank())) continue;
+    const ShardedParameter::Part* const own = parameters_[parameter].PartOf(group_->rank());
+    if (!own || own->replica != 0) continue;
     LOCKSTEP_RETURN_IF_ERROR(group_->Send(OwnPart(parameter, item).contiguous(), /*destination=*/0));
   }
 }

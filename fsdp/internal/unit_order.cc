@@ -11,33 +11,35 @@
 namespace lockstep::fsdp::internal {
 
 absl::StatusOr<UnitOrder::Event> UnitOrder::Agree(Act act, size_t unit, int64_t ahead, int64_t plan) {
-  if (group_->size() == 1) return Event{act, static_cast<int64_t>(unit), step_};
+  if (mesh_->shard_group()->size() == 1) return Event{act, static_cast<int64_t>(unit), step_};
   Start(act, unit, ahead, plan);
   return Finish();
 }
 
 void UnitOrder::Start(Act act, size_t unit, int64_t ahead, int64_t plan) {
   constexpr int64_t kNumbers = sizeof(Event) / sizeof(int64_t);
+  comm::ProcessGroup& group = *mesh_->shard_group();
   const at::Tensor mine = at::empty({kNumbers}, at::kLong);
-  all_ = at::empty({group_->size(), kNumbers}, at::kLong);
+  all_ = at::empty({group.size(), kNumbers}, at::kLong);
   *reinterpret_cast<Event*>(mine.mutable_data_ptr()) = {act, static_cast<int64_t>(unit), step_, ahead, plan};
-  work_ = group_->AllGatherIntoTensorAsync(all_, mine);
+  work_ = group.AllGatherIntoTensorAsync(all_, mine);
 }
 
 absl::StatusOr<UnitOrder::Event> UnitOrder::Finish() {
   comm::Work work = *std::exchange(work_, std::nullopt);
   LOCKSTEP_RETURN_IF_ERROR(work.Wait());
   const Event* const events = reinterpret_cast<const Event*>(all_.const_data_ptr());
-  int first = 0;
-  while (first + 1 < group_->size() && events[first].act == Act::kFollow) ++first;
+  const int places = mesh_->shard_group()->size();
+  int first = 0;  // of the places that do not follow
+  while (first + 1 < places && events[first].act == Act::kFollow) ++first;
   Event common = events[first];
-  for (int rank = first + 1; rank < group_->size(); ++rank) {
-    if (events[rank].act == Act::kFollow) continue;
-    if (events[rank].plan != common.plan || events[rank].ahead != common.ahead) common.plan = 0;
-    if (events[rank] == common) continue;
+  for (int place = first + 1; place < places; ++place) {
+    if (events[place].act == Act::kFollow) continue;
+    if (events[place].plan != common.plan || events[place].ahead != common.ahead) common.plan = 0;
+    if (events[place] == common) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        "rank ", group_->rank(), ": fully sharded training: the ranks use units in different orders: rank ", first, " ",
-        TextOf(common), ", rank ", rank, " ", TextOf(events[rank])));
+        "rank ", mesh_->group()->rank(), ": fully sharded training: the ranks use units in different orders: rank ",
+        mesh_->RankAt(first), " ", TextOf(common), ", rank ", mesh_->RankAt(place), " ", TextOf(events[place])));
   }
   if (common.plan == 0) common.ahead = -1;
   return common;

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/mesh.h"
 
 namespace lockstep::fsdp::internal {
 
@@ -38,11 +38,12 @@ class UnitOrder {
     }
   };
 
-  // `names` are the units'. `group` is borrowed.
-  UnitOrder(comm::ProcessGroup* group, std::vector<std::string> names) : group_(group), names_(std::move(names)) {}
+  // `names` are the units'. `mesh` is borrowed. The ranks of a shard group compare.
+  UnitOrder(const Mesh* mesh, std::vector<std::string> names) : mesh_(mesh), names_(std::move(names)) {}
 
-  // Tells the other ranks what this rank does next, and returns what all of them do that do not follow. Every rank must
-  // call it. FailedPrecondition, on all ranks: two of them do different things; both are named.
+  // Tells the other ranks what this rank does next, and returns what all of them do that do not follow: kFollow if
+  // there is none. Every rank must call it. FailedPrecondition, on all ranks: two of them do different things; both are
+  // named.
   absl::StatusOr<Event> Agree(Act act, size_t unit = 0, int64_t ahead = -1, int64_t plan = 0);
   // Agree() in two parts, the second of which blocks. Nothing else may be agreed on in between.
   void Start(Act act, size_t unit, int64_t ahead, int64_t plan);
@@ -55,7 +56,7 @@ class UnitOrder {
  private:
   std::string TextOf(const Event& event) const;
 
-  comm::ProcessGroup* const group_;
+  const Mesh* const mesh_;
   const std::vector<std::string> names_;
   int64_t step_ = 0;
   at::Tensor all_;  // the ranks' events, while they are exchanged

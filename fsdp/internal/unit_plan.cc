@@ -20,7 +20,7 @@ bool Fits(const Names& path, const Names& parameter) {
                     [](const std::string& a, const std::string& b) { return a == "*" || a == b; });
 }
 
-int64_t RoundUp(int64_t n) { return (n + 15) / 16 * 16; }
+int64_t RoundUp(int64_t n, int64_t multiple = 16) { return (n + multiple - 1) / multiple * multiple; }
 
 // The elements of a parameter's rows that each rank owns, but for the last ranks, which may own fewer.
 int64_t ChunkOf(const ParameterInfo& parameter, int ranks) {
@@ -98,7 +98,7 @@ absl::StatusOr<std::vector<std::vector<int>>> PlanUnits(const std::vector<Parame
   return units;
 }
 
-UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard shard) {
+UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard shard, int replicas) {
   UnitLayout layout = WithoutPieces(parameters);
   if (shard == Shard::kRows) {
     for (const ParameterInfo& parameter : parameters) layout.share += RoundUp(ChunkOf(parameter, ranks));
@@ -107,15 +107,16 @@ UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard
   if (layout.in_order) layout.share = RoundUp((layout.numel + ranks - 1) / ranks);
   layout.share = std::max<int64_t>(layout.share, 16);
   for (int rank = 0; rank < ranks; ++rank) {
-    int64_t in_share = 0;
+    int64_t in_share = 0, offset = layout.slices.back();
     for (int k = 0; k < static_cast<int>(parameters.size()); ++k) {
       const auto [begin, end] = OwnElements(parameters[k], layout.offsets[k], layout.share, rank, ranks, shard);
       if (begin == end) continue;
       if (layout.in_order) in_share = layout.offsets[k] + begin - rank * layout.share;
-      layout.pieces.push_back({rank, k, begin, end, EndOf(layout), in_share});
+      layout.pieces.push_back({rank, k, begin, end, offset, in_share});
       in_share += RoundUp(end - begin);
+      offset = layout.pieces.back().flag() + 16;
     }
-    layout.slices.push_back(EndOf(layout));
+    layout.slices.push_back(layout.slices.back() + RoundUp(offset - layout.slices.back(), 16 * replicas));
   }
   return layout;
 }

@@ -26,7 +26,7 @@ struct ParameterInfo {
 absl::StatusOr<std::vector<std::vector<int>>> PlanUnits(const std::vector<ParameterInfo>& parameters,
                                                         const Options& options);
 
-// Elements of one parameter that one rank owns.
+// Elements of one parameter that one rank owns. With several replicas, `rank` is the rank's place.
 struct Piece {
   int rank = 0;
   int parameter = 0;           // its place in the unit
@@ -48,7 +48,8 @@ struct UnitLayout {
   bool in_order = true;          // the shares of all ranks, one after the other, are the unit's memory
 };
 
-UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard shard);
+// Each slice can be divided into `replicas` equal parts that begin at multiples of 16.
+UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard shard, int replicas = 1);
 
 // Elements of one parameter that are on two ranks.
 struct KeptPiece {

@@ -115,6 +115,30 @@ TEST(LayOut, RanksOwnEquallyMuch) {
   EXPECT_THAT(layout.slices, ElementsAre(0, 4096 + 16, 2 * (4096 + 16), 3 * (4096 + 16), 4 * (4096 + 16)));
 }
 
+TEST(LayOut, ReplicasDivideEachSliceAndOwnTheSamePieces) {
+  std::mt19937 random(2);
+  for (int i = 0; i < 100; ++i) {
+    const std::vector<ParameterInfo> parameters = {Parameter("a", random() % 70, 5), Parameter("b", random() % 300)};
+    const int ranks = static_cast<int>(1 + random() % 4), replicas = static_cast<int>(2 + random() % 4);
+    for (const Shard shard : {Shard::kElements, Shard::kRows}) {
+      const UnitLayout one = LayOut(parameters, ranks, shard), all = LayOut(parameters, ranks, shard, replicas);
+      ASSERT_EQ(all.pieces.size(), one.pieces.size());
+      EXPECT_EQ(all.share, one.share);
+      for (size_t p = 0; p < one.pieces.size(); ++p) {
+        EXPECT_EQ(all.pieces[p].begin, one.pieces[p].begin);
+        EXPECT_EQ(all.pieces[p].end, one.pieces[p].end);
+        EXPECT_EQ(all.pieces[p].offset - all.slices[all.pieces[p].rank],
+                  one.pieces[p].offset - one.slices[one.pieces[p].rank]);
+      }
+      for (int rank = 0; rank < ranks; ++rank) {
+        const int64_t size = all.slices[rank + 1] - all.slices[rank];
+        EXPECT_EQ(size % (16 * replicas), 0);
+        EXPECT_LT(size - (one.slices[rank + 1] - one.slices[rank]), 16 * replicas);
+      }
+    }
+  }
+}
+
 TEST(LayOut, AKeptPieceIsInTheSlicesOfBothOfItsRanks) {
   const std::vector<ParameterInfo> parameters = {Parameter("weight", 5, 10), Parameter("bias", 5)};
   const UnitLayout layout = LayOut(parameters, 3, {{0, 0, 32, 2, 0}, {0, 32, 50, 1, 1}, {1, 0, 5, 0, 2}});

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lockstep/comm/process_group.h"
+#include "lockstep/fsdp/internal/mesh.h"
 #include "lockstep/fsdp/internal/unit_order.h"
 #include "lockstep/fsdp/internal/unit_sequence.h"
 
@@ -26,9 +26,9 @@ class UnitPrefetch {
   // Returns whether this rank has the unit, or gathers it already.
   using Has = std::function<bool(size_t unit)>;
 
-  // `group` is borrowed. `names` are the units'. If it is not `on`, no unit is gathered ahead.
-  UnitPrefetch(comm::ProcessGroup* group, std::vector<std::string> names, bool on)
-      : on_(on && group->size() > 1), order_(group, std::move(names)) {}
+  // `mesh` is borrowed. `names` are the units'. If it is not `on`, no unit is gathered ahead.
+  UnitPrefetch(const Mesh* mesh, std::vector<std::string> names, bool on)
+      : on_(on && mesh->shard_group()->size() > 1), order_(mesh, std::move(names)) {}
 
   // Each forward that does not train is expected to be as the last such one.
   void BeginForward(bool trains);
