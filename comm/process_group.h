@@ -256,6 +256,7 @@ class ProcessGroup {
   void SetUneven(bool uneven) { uneven_ = uneven; }
   bool uneven() const { return uneven_; }
   std::string NextKey(absl::string_view purpose);
+  bool HasBackend(c10::DeviceType device) const { return backends_.count(device) != 0; }
   bool SharesMemory() const;
   Work AllReducePremulSumAsync(const at::Tensor& tensor, double factor);
   internal::TreeSumBackend* TreeSumBackendOf(c10::DeviceType device) const;

@@ -35,6 +35,9 @@ struct GroupAccess {
   // same keys.
   static std::string NextKey(ProcessGroup& group, absl::string_view purpose) { return group.NextKey(purpose); }
 
+  // Returns whether the group's collectives take tensors of the device.
+  static bool HasBackend(const ProcessGroup& group, c10::DeviceType device) { return group.HasBackend(device); }
+
   // Returns whether AllocateShared() returns memory that the ranks share.
   static bool SharesMemory(const ProcessGroup& group) { return group.SharesMemory(); }
 
