@@ -861,6 +861,7 @@ set(lockstep_ddp_checkpoint_third_party absl torch)
 set(lockstep_fsdp_sources
   fsdp/internal/buffer_pool.cc
   fsdp/internal/buffers.cc
+  fsdp/internal/device_streams.cc
   fsdp/internal/freed_address.cc
   fsdp/internal/gradient_norms.cc
   fsdp/internal/mesh.cc
@@ -882,6 +883,7 @@ set(lockstep_fsdp_headers
   fsdp/fully_sharded.h
   fsdp/internal/buffer_pool.h
   fsdp/internal/buffers.h
+  fsdp/internal/device_streams.h
   fsdp/internal/kept_shards.h
   fsdp/internal/mesh.h
   fsdp/internal/parameter_memory.h

@@ -85,6 +85,9 @@ class VirtualRankRange {
 // one place of each host own the same shards. After backward the module's
 // parameters have no gradient: the gradient is in shards(). Other code reads parameters within FullParameters().
 //
+// If the parameters are on a GPU, the group has a backend for it and one for the CPU ("cpu:gloo,cuda:nccl"), and the
+// residency is kPaged. Set the device before, as NCCL needs it. Forward and backward may run on any stream.
+//
 // Every rank must wrap the same module, and run the same sequence of forward, backward and Step(). Backward averages
 // over the ranks; several before a Step() add up. A parameter that no rank used in a step has no gradient in it.
 //
@@ -210,7 +213,9 @@ class FullyShardedDataParallel {
 // FailedPrecondition: Options::residency is kSharedPages, and the backend of the ranks among which parameters are divided
 // does not share memory, as shm does.
 // With Residency::kPaged, InvalidArgument also if another tensor, such as a view, holds a parameter's memory.
-// Unimplemented: a parameter is not on the CPU. Other errors come from the group. `kept` is for elastic::ShardedModel.
+// The parameters are on a CPU, or all on one GPU. InvalidArgument: they are on several devices, or the group has no backend
+// for the device, or for a GPU none for the CPU besides. Unimplemented: with these options they must be on the CPU. Other
+// errors come from the group. `kept` is for elastic::ShardedModel.
 template <typename Net>
 absl::StatusOr<FullyShardedDataParallel<Net>> Wrap(Net net, comm::ProcessGroup* group, const Options& options = {},
                                                    internal::KeptShards* kept = nullptr) {

@@ -1,11 +1,13 @@
 #include "lockstep/fsdp/memory_report.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "lockstep/base/libtorch_version.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/value.h"
@@ -41,6 +43,20 @@ MemoryReport ReportOf(const internal::ShardedModule& sharded) {
   report.gradients = sharded.gradient_bytes().sums + sharded.gradient_bytes().copies;
   report.units = bytes.buffers;
   return report;
+}
+
+// The most resident memory of the process; on a GPU, the most memory of tensors there.
+int64_t PeakOn(c10::Device device) {
+  if (!device.is_cpu()) {
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 9)
+    return c10::getDeviceAllocator(device.type())->getDeviceStats(device.index()).allocated_bytes[0].peak;
+#else
+    return 0;
+#endif
+  }
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
 }
 
 std::string Part(const char* name, int64_t bytes) {
@@ -80,9 +96,7 @@ absl::StatusOr<MemoryReport> CountMemory(const ShardedModule& sharded, const tor
   LOCKSTEP_ASSIGN_OR_RETURN(const Value state_dict, checkpoint::OptimizerStateDict(optimizer));
   report.optimizer = BytesOf(*state_dict.Find("state"));
   report.units = sharded.memory().buffers().allocated_bytes();
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  report.peak = int64_t{usage.ru_maxrss} * 1024;
+  report.peak = PeakOn(sharded.parameters()[0].device());
   return report;
 }
 

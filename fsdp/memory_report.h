@@ -38,6 +38,7 @@ struct MemoryReport {
   // Estimated: all of these that exist at once, with the gradients of whole units. Activations, the module's buffers, the frozen
   // parameters of an elastic::ShardedModel, and gradients under NoSync are left out.
   // Counted: the most resident memory of the process up to now, with all that it has, and pages that other ranks use too.
+  // If the parameters are on a GPU, the most bytes of tensors there; 0 with LibTorch before 2.9.
   int64_t peak = 0;
 };
 

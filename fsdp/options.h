@@ -32,8 +32,8 @@ enum class ShardingStrategy {
 
 // Where the values of the parameters are.
 enum class Residency {
-  // kSharedPages if the ranks among which a unit is divided are on one host, over the shm backend, or if it is one rank.
-  // Otherwise kPaged.
+  // kSharedPages if the parameters are on the CPU, and the ranks among which a unit is divided are on one host, over the
+  // shm backend, or are one rank. Otherwise, and on a GPU always, kPaged.
   kAuto,
   // Once, in memory that all ranks of the host share. Every rank can read all parameters at any time.
   kSharedPages,
@@ -76,7 +76,7 @@ struct Options {
   // directly), no operator is seen, and the process ends by SIGSEGV. With `debug`, a line on standard error says before
   // which parameter it was, and the thread's last operator. Bits and memory are the same. The parameters take as many bytes
   // of address space, and every operator takes longer. Ranks may differ in it. With kSharedPages parameters are never
-  // freed, and it changes nothing.
+  // freed, and it changes nothing. On a GPU it is refused: there is no SIGSEGV, and CUDA reports the access itself.
   bool debug = false;
 
   // All parameters must be of real floating-point numbers. Each rank then has its shards in private memory.

@@ -1,10 +1,10 @@
 #include "lockstep/fsdp/internal/gradient_norms.h"
 
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 #include <c10/core/GradMode.h>
 
 #include <map>
@@ -18,7 +18,7 @@ absl::StatusOr<std::vector<at::Tensor>> GradientNorms::Compute(const ShardReduce
                                                                const std::vector<at::Tensor>& parameters,
                                                                double norm_type) const {
   const c10::NoGradGuard no_grad;
-  std::vector<Own> own;
+  std::vector<at::Tensor> own;
   std::map<const at::TensorImpl*, std::pair<size_t, at::ScalarType>> places;  // in `own`, and the gradients' dtypes
   for (size_t u = 0; u < reducer.unit_count(); ++u) {
     for (const NamedTensor& parameter : reducer.unit(u).parameters)
@@ -26,20 +26,25 @@ absl::StatusOr<std::vector<at::Tensor>> GradientNorms::Compute(const ShardReduce
     LOCKSTEP_RETURN_IF_ERROR(ComputeUnit(reducer, u, norm_type, own));
   }
   // Each number is of one rank and 0 on the others, so that the sum is exact.
-  const at::Tensor all = at::zeros({static_cast<int64_t>(own.size()), 2}, at::kDouble);
-  for (size_t i = 0; i < own.size(); ++i) {
-    all[static_cast<int64_t>(i)][0] = own[i].norm;
-    all[static_cast<int64_t>(i)][1] = own[i].has_gradient;
+  const c10::Device device = parameters[0].device();
+  const auto number = [&](double value) { return at::full({}, value, at::TensorOptions(at::kDouble).device(device)); };
+  const at::Tensor zero = number(0), one = number(1);
+  std::vector<at::Tensor> numbers;  // a norm, and 1 if there is one
+  for (const at::Tensor& norm : own) {
+    numbers.push_back(norm.defined() ? norm.to(at::kDouble) : zero);
+    numbers.push_back(norm.defined() ? one : zero);
   }
+  const at::Tensor all = at::stack(numbers);
   LOCKSTEP_RETURN_IF_ERROR(group_->AllReduce(all));
+  LOCKSTEP_RETURN_IF_ERROR(group_->Synchronize(device));
+  const at::Tensor on_host = all.cpu();
   std::vector<at::Tensor> norms;
   for (const at::Tensor& parameter : parameters) {
     const auto place = places.find(parameter.unsafeGetTensorImpl());
     if (place == places.end()) continue;
-    const at::Tensor of_parameter = all[static_cast<int64_t>(place->second.first)];
-    if (of_parameter[1].item<double>() == 0) continue;
-    const at::ScalarType dtype = c10::toRealValueType(place->second.second);
-    norms.push_back(at::scalar_tensor(of_parameter[0].item<double>(), dtype));
+    const size_t first = 2 * place->second.first;
+    if (on_host.const_data_ptr<double>()[first + 1] == 0) continue;
+    norms.push_back(all.select(0, static_cast<int64_t>(first)).to(c10::toRealValueType(place->second.second)));
   }
   return norms;
 }
@@ -78,7 +83,7 @@ absl::StatusOr<std::vector<GradientNorms::Parts>> GradientNorms::Exchange(const 
     expected.push_back(piece);
     received[piece.rank] += piece.end - piece.begin;
   }
-  const at::TensorOptions options(unit.shard_dtype);
+  const at::TensorOptions options = at::TensorOptions(unit.shard_dtype).device(unit.parameters[0].tensor.device());
   std::vector<at::Tensor> inputs{at::empty({0}, options)};
   for (const std::vector<at::Tensor>& gradients : to) inputs.insert(inputs.end(), gradients.begin(), gradients.end());
   const at::Tensor output = at::empty({std::accumulate(received.begin(), received.end(), int64_t{0})}, options);
@@ -92,7 +97,7 @@ absl::StatusOr<std::vector<GradientNorms::Parts>> GradientNorms::Exchange(const 
 }
 
 absl::Status GradientNorms::ComputeUnit(const ShardReducer& reducer, size_t u, double norm_type,
-                                        std::vector<Own>& own) const {
+                                        std::vector<at::Tensor>& own) const {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto parts, Exchange(reducer, u));
   for (size_t k = 0; k < parts.size(); ++k) {
     own.emplace_back();
@@ -102,7 +107,7 @@ absl::Status GradientNorms::ComputeUnit(const ShardReducer& reducer, size_t u, d
     for (const auto& [begin, part] : parts[k]) in_order.push_back(part);
     const at::Tensor flat = in_order.size() == 1 ? in_order[0] : at::cat(in_order);
     const at::Tensor gradient = flat.as_strided(parameter.sizes(), parameter.strides());
-    own.back() = {at::linalg_vector_norm(gradient, norm_type).item<double>(), 1};
+    own.back() = at::_foreach_norm({gradient}, norm_type)[0];
   }
   return absl::OkStatus();
 }

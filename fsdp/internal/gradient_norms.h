@@ -25,17 +25,15 @@ class GradientNorms {
   explicit GradientNorms(comm::ProcessGroup* group) : group_(group) {}
 
   // Returns the norm of order `norm_type` of each of `parameters` that has a gradient, in their order, as tensors without
-  // dimensions. Call it after ShardReducer::Wait(), on every rank.
+  // dimensions on the gradients' device. Call it after ShardReducer::Wait(), on every rank.
   absl::StatusOr<std::vector<at::Tensor>> Compute(const ShardReducer& reducer,
                                                   const std::vector<at::Tensor>& parameters, double norm_type) const;
 
  private:
-  // The norm of one parameter's gradient on the rank that owns its first element, and else 0; and 1 if there is one.
-  struct Own {
-    double norm = 0, has_gradient = 0;
-  };
-
-  absl::Status ComputeUnit(const ShardReducer& reducer, size_t unit, double norm_type, std::vector<Own>& own) const;
+  // Adds for each of the unit's parameters the norm of its gradient, if it has one and this rank owns its first element.
+  // Others are undefined.
+  absl::Status ComputeUnit(const ShardReducer& reducer, size_t unit, double norm_type,
+                           std::vector<at::Tensor>& own) const;
   // The parts of one gradient, by the place of their first element.
   using Parts = std::map<int64_t, at::Tensor>;
 

@@ -7,10 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/comm/internal/group_access.h"
 #include "lockstep/fsdp/internal/unit_plan.h"
 
 namespace lockstep::fsdp::internal {
 namespace {
+
+using comm::internal::GroupAccess;
 
 ParameterInfo InfoOf(const NamedTensor& parameter) {
   const at::Tensor& tensor = parameter.tensor;
@@ -24,10 +27,6 @@ ParameterInfo InfoOf(const NamedTensor& parameter) {
 
 absl::Status CheckParameter(const NamedTensor& parameter, Shard shard) {
   const at::Tensor& tensor = parameter.tensor;
-  if (!tensor.is_cpu()) {
-    return absl::UnimplementedError(absl::StrCat(parameter.name, " is on ", tensor.device().str(),
-                                                 ": fully sharded training needs parameters on the CPU"));
-  }
   if (!tensor.is_floating_point() && !tensor.is_complex()) {
     return absl::UnimplementedError(absl::StrCat(parameter.name, " has the dtype ", c10::toString(tensor.scalar_type()),
                                                  ": expected floating-point or complex numbers"));
@@ -81,9 +80,40 @@ absl::Status CheckKept(const std::vector<ShardedUnit>& trained, const KeptShards
   return absl::OkStatus();
 }
 
+absl::Status CheckDevice(const NamedTensor& parameter, const comm::ProcessGroup& group, const Options& options,
+                         bool keeps) {
+  const c10::Device device = parameter.tensor.device();
+  const std::string found = absl::StrCat(parameter.name, " on ", device.str());
+  if (!GroupAccess::HasBackend(group, device.type())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected parameters on a device for which the group has a backend, found ", found));
+  }
+  if (device.is_cpu()) return absl::OkStatus();
+  if (!GroupAccess::HasBackend(group, c10::kCPU)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a group with a backend for the CPU too, by which the ranks agree on units, such as "
+                     "\"cpu:gloo,cuda:nccl\", found none, with ",
+                     found));
+  }
+  const char* const needs_cpu = options.residency == Residency::kSharedPages ? "residency kSharedPages"
+                                : options.debug                              ? "debug"
+                                : keeps                                      ? "an elastic::ShardedModel"
+                                                                             : nullptr;
+  if (!needs_cpu) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(needs_cpu, ": expected parameters on the CPU, found ", found));
+}
+
+absl::Status CheckSameDevice(const NamedTensor& parameter, const NamedTensor& first) {
+  if (parameter.tensor.device() == first.tensor.device()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("expected all parameters on ", first.tensor.device().str(), ", as ",
+                                                 first.name, ", found ", parameter.name, " on ",
+                                                 parameter.tensor.device().str()));
+}
+
 }  // namespace
 
-absl::StatusOr<std::vector<NamedTensor>> ParametersOf(const torch::nn::Module& module, Shard shard, bool may_share) {
+absl::StatusOr<std::vector<NamedTensor>> ParametersOf(const torch::nn::Module& module, const comm::ProcessGroup& group,
+                                                      const Options& options, bool keeps) {
   std::vector<NamedTensor> parameters;
   std::set<const at::TensorImpl*> seen;
   std::set<const void*> storages;
@@ -91,8 +121,10 @@ absl::StatusOr<std::vector<NamedTensor>> ParametersOf(const torch::nn::Module& m
     const at::Tensor& tensor = item.value();
     if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
     parameters.push_back({item.key(), tensor});
-    LOCKSTEP_RETURN_IF_ERROR(CheckParameter(parameters.back(), shard));
-    if (!may_share && tensor.numel() > 0 && !storages.insert(tensor.storage().unsafeGetStorageImpl()).second) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckParameter(parameters.back(), options.shard));
+    LOCKSTEP_RETURN_IF_ERROR(parameters.size() == 1 ? CheckDevice(parameters[0], group, options, keeps)
+                                                    : CheckSameDevice(parameters.back(), parameters[0]));
+    if (!keeps && tensor.numel() > 0 && !storages.insert(tensor.storage().unsafeGetStorageImpl()).second) {
       return absl::InvalidArgumentError(absl::StrCat(item.key(), " shares its memory with another parameter"));
     }
   }

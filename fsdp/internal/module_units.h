@@ -8,15 +8,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lockstep/comm/process_group.h"
 #include "lockstep/fsdp/internal/kept_shards.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
 #include "lockstep/fsdp/options.h"
 
 namespace lockstep::fsdp::internal {
 
-// Returns each parameter once, under its first name. `may_share`: they may lie in one memory, such as the pages of an
-// earlier group. Unimplemented, InvalidArgument: one cannot be sharded; the error names it.
-absl::StatusOr<std::vector<NamedTensor>> ParametersOf(const torch::nn::Module& module, Shard shard, bool may_share);
+// Returns each parameter once, under its first name. `keeps`: with KeptShards, so parameters may lie in one memory, such as
+// the pages of an earlier group. Unimplemented, InvalidArgument: one cannot be sharded among the ranks of `group`, with these
+// options, on its device; the error names it.
+absl::StatusOr<std::vector<NamedTensor>> ParametersOf(const torch::nn::Module& module, const comm::ProcessGroup& group,
+                                                      const Options& options, bool keeps);
 
 struct ModuleUnits {
   std::vector<ShardedUnit> trained, frozen;

@@ -1,6 +1,5 @@
 #include "lockstep/fsdp/internal/paged_memory.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 
@@ -41,7 +40,8 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(const Mesh*
         absl::StrCat("on rank ", rank, " another tensor holds the memory of ", all[rank],
                      ", such as a view or a state dict, or it is a view itself: expected memory of its own"));
   }
-  std::unique_ptr<PagedMemory> memory(new PagedMemory(mesh, bytes, std::move(names), options.whole_units,
+  std::unique_ptr<PagedMemory> memory(new PagedMemory(mesh, bytes, units[0].parameters[0].tensor.device(),
+                                                      std::move(names), options.whole_units,
                                                       options.prefetch && options.whole_units > 1));
   absl::Status status;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = memory->Distribute(units, keeps, options.debug); }));
@@ -225,6 +225,7 @@ absl::Status PagedMemory::BeginFull(bool write) {
   LOCKSTEP_RETURN_IF_ERROR(prefetch_.Agree(UnitOrder::Act::kFull).status());
   absl::Status status;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(Who(), [&] { status = GatherAll(); }));
+  if (status.ok()) status = mesh_->shard_group()->Synchronize(device_);  // if a rank died, the values are undefined
   if (!status.ok()) {
     FreeAll();
     return status;
@@ -238,7 +239,7 @@ absl::Status PagedMemory::GatherAll() {
   const c10::NoGradGuard no_grad;
   FreeAll();
   for (const std::shared_ptr<PagedUnit>& unit : units_) {
-    LOCKSTEP_RETURN_IF_ERROR(unit->Gather(at::empty({unit->bytes()}, at::kByte), buffers()));
+    LOCKSTEP_RETURN_IF_ERROR(unit->Gather(unit->NewMemory(), buffers()));
     present_.push_back({unit.get(), /*pooled=*/false});
   }
   return absl::OkStatus();
@@ -260,7 +261,7 @@ void PagedMemory::Assemble(bool has_all) {
   FreeAll();
   if (!has_all) return;
   for (const std::shared_ptr<PagedUnit>& unit : units_) {
-    unit->Assemble(at::empty({unit->bytes()}, at::kByte));
+    unit->Assemble(unit->NewMemory());
     present_.push_back({unit.get(), /*pooled=*/false});
   }
   assembled_ = true;

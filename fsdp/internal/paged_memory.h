@@ -1,10 +1,11 @@
-// The parameters in private memory: each rank keeps a share of each unit, and has all of a unit's values only while
-// they are used.
+// The parameters in private memory, on a CPU or a GPU: each rank keeps a share of each unit, and has all of a unit's values
+// only while they are used.
 
 #ifndef LOCKSTEP_FSDP_INTERNAL_PAGED_MEMORY_H_
 #define LOCKSTEP_FSDP_INTERNAL_PAGED_MEMORY_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +43,8 @@ class PagedMemory final : public ParameterMemory {
 
   at::Tensor Shard(size_t unit, const Piece& piece) const override { return units_[unit]->Shard(piece); }
   Bytes bytes() const override;
-  // A reduction is waited for: the next unit is gathered after it anyway, and can have its memory.
+  // A reduction is waited for: the next unit is gathered after it anyway, and can have its memory. On a GPU a stream waits,
+  // and the next unit takes another buffer if there is one.
   size_t reductions() const override { return 0; }
   void BeforeUse(const std::function<void()>& next) override { before_use_ = next; }
 
@@ -68,9 +70,11 @@ class PagedMemory final : public ParameterMemory {
     bool pooled;  // its values are in one of buffers()
   };
 
-  PagedMemory(const Mesh* mesh, int64_t buffer_bytes, std::vector<std::string> names, int whole_units, bool prefetches)
-      : ParameterMemory(mesh->group(), buffer_bytes),
+  PagedMemory(const Mesh* mesh, int64_t buffer_bytes, c10::Device device, std::vector<std::string> names,
+              int whole_units, bool prefetches)
+      : ParameterMemory(mesh->group(), buffer_bytes, device),
         mesh_(mesh),
+        device_(device),
         whole_units_(whole_units),
         prefetch_(mesh, std::move(names), prefetches) {}
   absl::Status Distribute(const std::vector<ShardedUnit>& units, bool keeps, bool debug);
@@ -88,6 +92,7 @@ class PagedMemory final : public ParameterMemory {
   std::string Who() const;
 
   const Mesh* const mesh_;
+  const c10::Device device_;
   const int whole_units_;
   UnitPrefetch prefetch_;
   std::function<void()> before_use_;

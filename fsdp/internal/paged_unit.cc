@@ -91,10 +91,15 @@ void PagedUnit::BeginUse() {
   ++uses_;
   try {
     need_(*this);
+    if (present()) streams_.Add(whole_.device());
   } catch (...) {
     --uses_;
     throw;
   }
+}
+
+at::Tensor PagedUnit::NewMemory() const {
+  return at::empty({bytes()}, at::TensorOptions(at::kByte).device(unit_.parameters[0].tensor.device()));
 }
 
 std::string PagedUnit::Replaced() const {
@@ -193,6 +198,7 @@ void PagedUnit::Show(const at::Tensor& whole) {
     versions_.push_back(parameter._version());
   }
   whole_ = whole;
+  streams_.Add(whole.device());
 }
 
 void PagedUnit::KeepWritten() {
@@ -207,6 +213,8 @@ at::Tensor PagedUnit::Free() {
   for (size_t k = 0; k < unit_.parameters.size(); ++k)
     SetData(unit_.parameters[k].tensor, freed_.empty() ? nullptr : freed_[k].get());
   versions_.clear();
+  streams_.Await();
+  if (present()) KeepForCurrentStream(whole_);
   return std::exchange(whole_, at::Tensor());
 }
 

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "lockstep/fsdp/internal/buffer_pool.h"
+#include "lockstep/fsdp/internal/device_streams.h"
 #include "lockstep/fsdp/internal/freed_address.h"
 #include "lockstep/fsdp/internal/mesh.h"
 #include "lockstep/fsdp/internal/parameter_key.h"
@@ -51,8 +52,9 @@ class PagedUnit final : public Pageable {
   std::string Replaced() const;
   std::string Written() const;
 
-  // The bytes of all ranks' shares, and so the least size of the buffer in which they are gathered.
+  // The bytes of all ranks' shares, and so the least size of the buffer in which they are gathered; and such a buffer.
   int64_t bytes() const { return elements() * unit_.parameters[0].tensor.element_size(); }
+  at::Tensor NewMemory() const;
   // The bytes of this rank's share, or of its kept shards.
   int64_t own_bytes() const;
   bool in_order() const { return unit_.layout.in_order; }
@@ -74,7 +76,7 @@ class PagedUnit final : public Pageable {
   bool present() const { return whole_.defined(); }
   // Keeps what was written to this rank's share of the values.
   void KeepWritten();
-  // The parameters have no values any more. Returns the tensor that held them.
+  // The parameters have no values any more. Returns the tensor that held them: the current stream waits for its uses.
   at::Tensor Free();
 
  private:
@@ -96,6 +98,7 @@ class PagedUnit final : public Pageable {
   std::vector<FreedAddress> freed_;  // of the parameters; empty without Options::debug
   std::function<void(PagedUnit&)> need_;
   int uses_ = 0;
+  StreamUses streams_;  // of `whole_`
 };
 
 }  // namespace lockstep::fsdp::internal

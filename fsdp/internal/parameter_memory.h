@@ -4,6 +4,7 @@
 #define LOCKSTEP_FSDP_INTERNAL_PARAMETER_MEMORY_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -70,7 +71,8 @@ class ParameterMemory {
   virtual absl::Status AfterStep() = 0;
 
  protected:
-  ParameterMemory(comm::ProcessGroup* group, int64_t buffer_bytes) : buffers_(group, buffer_bytes) {}
+  ParameterMemory(comm::ProcessGroup* group, int64_t buffer_bytes, c10::Device device = c10::kCPU)
+      : buffers_(group, buffer_bytes, device) {}
 
  private:
   BufferPool buffers_;

@@ -1,8 +1,9 @@
 #include "lockstep/fsdp/internal/shard_reducer.h"
 
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -42,16 +43,50 @@ at::Tensor FlatGradient(const NamedTensor& parameter) {
     ThrowIfError(absl::UnimplementedError(
         absl::StrCat("the gradient of ", parameter.name, " is sparse, which fully sharded training does not support")));
   }
+  KeepForCurrentStream(gradient);
   if (gradient.strides() != parameter.tensor.strides() || gradient.dtype() != parameter.tensor.dtype())
     gradient = at::empty_strided(parameter.tensor.sizes(), parameter.tensor.strides(), parameter.tensor.options())
                    .copy_(gradient);  // no operator on the parameter, whose values need not be there
   return gradient.as_strided({gradient.numel()}, {1});
 }
 
+// The zeros after up to 15 elements, the flag at 15, and the zeros after it.
+at::Tensor NewTail(const at::TensorOptions& options) {
+  const at::Tensor tail = at::zeros({31}, options);
+  tail.narrow(0, 15, 1).fill_(1);
+  return tail;
+}
+
+// `count` elements of `from` for a buffer's elements from `to` on.
+struct Copy {
+  int64_t to;
+  const at::Tensor* from;
+  int64_t begin, count;
+};
+
+void CopyAll(const at::Tensor& buffer, const std::vector<Copy>& copies) {
+  std::vector<at::Tensor> to, from;  // of which a GPU needs few kernels
+  for (const Copy& copy : copies) {
+    if (buffer.is_cpu() && copy.from->scalar_type() == buffer.scalar_type()) {
+      const size_t size = buffer.element_size();
+      memcpy(static_cast<char*>(buffer.mutable_data_ptr()) + copy.to * size,
+             static_cast<const char*>(copy.from->const_data_ptr()) + copy.begin * size, copy.count * size);
+    } else {
+      to.push_back(buffer.narrow(0, copy.to, copy.count));
+      from.push_back(copy.from->narrow(0, copy.begin, copy.count));
+    }
+  }
+  if (!to.empty()) at::_foreach_copy_(to, from);
+}
+
 }  // namespace
 
 ShardReducer::ShardReducer(const Mesh* mesh, ParameterMemory* memory, int leaves, std::vector<ShardedUnit> units)
-    : mesh_(mesh), memory_(memory), scatter_(mesh->group(), leaves) {
+    : mesh_(mesh),
+      memory_(memory),
+      device_(units[0].parameters[0].tensor.device()),
+      scatter_(mesh->group(), leaves, device_.type()),
+      stream_(device_) {
   std::vector<std::pair<size_t, size_t>> places;  // of each parameter: its unit, and its place in it
   for (ShardedUnit& sharded : units) {
     const std::vector<int64_t>& slices = sharded.layout.slices;
@@ -62,11 +97,21 @@ ShardReducer::ShardReducer(const Mesh* mesh, ParameterMemory* memory, int leaves
       parameters_.push_back(sharded.parameters[place]);
       places.emplace_back(units_.size(), place);
     }
-    const at::Tensor gradient = at::zeros({own}, first.options().dtype(sharded.reduce_dtype).requires_grad(false));
+    const at::TensorOptions options = first.options().dtype(sharded.reduce_dtype).requires_grad(false);
+    const at::Tensor gradient = at::zeros({own}, options);
     std::vector<int64_t> bounds = BoundsOf(sharded.layout);
     comm::TreeScatter::Sum sum(gradient.narrow(0, mesh->replica() * part, part), bounds);
-    units_.push_back({std::move(sharded), std::move(bounds), gradient, std::move(sum), std::nullopt, at::Tensor(), size,
-                      std::vector<at::Tensor>(size)});
+    units_.push_back({std::move(sharded),
+                      std::move(bounds),
+                      gradient,
+                      std::move(sum),
+                      std::nullopt,
+                      at::Tensor(),
+                      size,
+                      std::vector<at::Tensor>(size),
+                      NewTail(options),
+                      StreamUses(),
+                      {}});
   }
   memory->buffers().Reserve(std::min(memory->reductions(), units_.size()));
   memory->BeforeUse([this] {
@@ -95,6 +140,7 @@ const NamedTensor* ShardReducer::Replaced() const {
 }
 
 void ShardReducer::OnGradient(size_t unit, size_t parameter) {
+  units_[unit].streams.Add(device_);
   if (!sync_) return Accumulate(units_[unit], parameter);
   if (!running_) {
     running_ = true;
@@ -141,16 +187,17 @@ void ShardReducer::SkipRound(int round) {
 void ShardReducer::Launch(size_t index, bool brings) {
   Unit& unit = units_[index];
   WaitForTurn(index);
-  ThrowIfError(mesh_->Spread(FinishGather(unit)));
   const c10::NoGradGuard no_grad;
   ThrowIfError(mesh_->Spread(memory_->BeforeReduction(index, brings)));
-  if (round_ == 0 && reduced_ > 0) {
-    unit.earlier = unit.earlier.defined() ? unit.earlier.add_(unit.gradient) : unit.gradient.clone();
-  }
   const at::Tensor buffer = memory_->buffers().Take();
   const int64_t bytes = unit.bounds.back() * unit.gradient.element_size();
   const at::Tensor leaf = buffer.narrow(0, 0, bytes).view(unit.gradient.scalar_type());
   if (brings) CopyIn(unit, leaf);
+  const auto guard = stream_.Enter();
+  ThrowIfError(mesh_->Spread(FinishGather(unit)));
+  if (round_ == 0 && reduced_ > 0) {
+    unit.earlier = unit.earlier.defined() ? unit.earlier.add_(unit.gradient) : unit.gradient.clone();
+  }
   ThrowIfError(mesh_->Spread(scatter_.Start(round_, leaf, &unit.sum)));
   sending_.push_back({index, buffer, round_ + 1 == rounds()});
   if (memory_->reductions() == 0) ThrowIfError(WaitForOldest());
@@ -170,31 +217,31 @@ void ShardReducer::ForParts(const Unit& unit, const Piece& piece, const F& f) co
 }
 
 void ShardReducer::CopyIn(Unit& unit, const at::Tensor& buffer) const {
-  const at::Tensor one = at::ones({1}, buffer.options());
-  const int64_t bytes = buffer.element_size();
-  char* const to = static_cast<char*>(buffer.mutable_data_ptr());
+  unit.streams.Await();
   std::vector<at::Tensor> gradients;
   for (size_t k = 0; k < unit.accumulated.size(); ++k) {
     if (unit.accumulated[k].defined()) Accumulate(unit, k);
     const at::Tensor sum = std::exchange(unit.accumulated[k], at::Tensor());
+    if (sum.defined()) KeepForCurrentStream(sum);
     gradients.push_back(sum.defined() ? sum : FlatGradient(unit.sharded.parameters[k]));
   }
+  std::vector<Copy> copies, tails;
   for (const Piece& piece : unit.sharded.layout.pieces) {
     const at::Tensor& gradient = gradients[piece.parameter];
+    const int64_t numel = piece.end - piece.begin, gap = piece.flag() - piece.offset - numel;
     ForParts(unit, piece, [&](int64_t begin, int64_t place, int64_t count) {
-      const int64_t left = piece.end - piece.begin - begin, flag = piece.flag() - piece.offset - begin;
-      const int64_t values = gradient.defined() ? std::clamp<int64_t>(left, 0, count) : 0;
-      if (values > 0 && gradient.scalar_type() == buffer.scalar_type()) {
-        const char* const from = static_cast<const char*>(gradient.const_data_ptr());
-        memcpy(to + place * bytes, from + (piece.begin + begin) * bytes, values * bytes);
-      } else if (values > 0) {
-        buffer.narrow(0, place, values).copy_(gradient.narrow(0, piece.begin + begin, values));
+      if (!gradient.defined()) {
+        buffer.narrow(0, place, count).zero_();
+        return;
       }
-      memset(to + (place + values) * bytes, 0, (count - values) * bytes);
-      if (gradient.defined() && flag >= 0 && flag < count)
-        memcpy(to + (place + flag) * bytes, one.const_data_ptr(), bytes);
+      const int64_t values = std::clamp<int64_t>(numel - begin, 0, count);
+      if (values > 0) copies.push_back({place, &gradient, piece.begin + begin, values});
+      if (values < count)
+        tails.push_back({place + values, &unit.tail, 15 - gap + begin + values - numel, count - values});
     });
   }
+  CopyAll(buffer, copies);
+  CopyAll(buffer, tails);
   for (const NamedTensor& parameter : unit.sharded.parameters) parameter.tensor.mutable_grad().reset();
 }
 
@@ -208,6 +255,7 @@ void ShardReducer::WaitForTurn(size_t unit) {
 
 // Then no other rank reads the buffer any more.
 absl::Status ShardReducer::WaitForOldest() {
+  const auto guard = stream_.Enter();
   const Sending oldest = sending_.front();
   sending_.pop_front();
   Unit& unit = units_[oldest.unit];
@@ -229,19 +277,45 @@ absl::Status ShardReducer::FinishGather(Unit& unit) {
 
 absl::Status ShardReducer::Wait() {
   while (!sending_.empty()) LOCKSTEP_RETURN_IF_ERROR(WaitForOldest());
-  const c10::NoGradGuard no_grad;
-  for (Unit& unit : units_) {
-    LOCKSTEP_RETURN_IF_ERROR(mesh_->Spread(FinishGather(unit)));
-    if (unit.earlier.defined()) unit.gradient.copy_(unit.earlier.add_(unit.gradient));
-    unit.earlier.reset();
+  {
+    const c10::NoGradGuard no_grad;
+    const auto guard = stream_.Enter();
+    for (Unit& unit : units_) {
+      LOCKSTEP_RETURN_IF_ERROR(mesh_->Spread(FinishGather(unit)));
+      if (unit.earlier.defined()) unit.gradient.copy_(unit.earlier.add_(unit.gradient));
+      unit.earlier.reset();
+    }
   }
+  stream_.Await();
+  // If a rank died meanwhile, sums on a GPU are undefined.
+  if (!device_.is_cpu()) LOCKSTEP_RETURN_IF_ERROR(mesh_->group()->Synchronize(device_));
+  ReadFlags();
   return absl::OkStatus();
+}
+
+// One copy from a GPU brings all of them.
+void ShardReducer::ReadFlags() {
+  std::vector<at::Tensor> flags;
+  std::vector<std::pair<Unit*, int64_t>> places;
+  for (Unit& unit : units_) {
+    unit.with_flag.clear();
+    for (const Piece& piece : unit.sharded.layout.pieces) {
+      if (piece.rank != mesh_->place()) continue;
+      flags.push_back(unit.gradient.narrow(0, piece.flag() - unit.sharded.layout.slices[piece.rank], 1));
+      places.emplace_back(&unit, piece.flag());
+    }
+  }
+  if (flags.empty()) return;
+  const at::Tensor all = at::cat(flags).ne(0).cpu();
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (all.const_data_ptr<bool>()[i]) places[i].first->with_flag.insert(places[i].second);
+  }
 }
 
 at::Tensor ShardReducer::GradientOf(size_t index, const Piece& piece) const {
   const Unit& unit = units_[index];
   const int64_t first = unit.sharded.layout.slices[mesh_->place()];
-  if (unit.gradient.narrow(0, piece.flag() - first, 1).item<double>() == 0) return {};
+  if (!unit.with_flag.contains(piece.flag())) return {};
   return unit.gradient.narrow(0, piece.offset - first, piece.end - piece.begin).to(unit.sharded.shard_dtype);
 }
 

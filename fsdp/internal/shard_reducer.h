@@ -13,11 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/tree_sum/tree_scatter.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/ddp/internal/autograd_hooks.h"
+#include "lockstep/fsdp/internal/device_streams.h"
 #include "lockstep/fsdp/internal/mesh.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
@@ -31,6 +33,8 @@ namespace lockstep::fsdp::internal {
 //
 // With several replicas each rank adds up its part of its slice, and then gets the other parts from the ranks that own
 // the same slice.
+//
+// On a GPU the stream of the last gradient copies, and another one sums. No thread waits for the GPU before Wait().
 //
 // Errors in backward are thrown as StatusError. Only one thread at a time may use it.
 class ShardReducer {
@@ -61,7 +65,7 @@ class ShardReducer {
   // The first parameter whose place in autograd was taken, as by module->to(dtype); nullptr if there is none.
   const NamedTensor* Replaced() const;
 
-  // Blocks until all sums are there, at most for the group's timeout.
+  // Blocks until all sums are there, at most for the group's timeout. On a GPU too: then they are valid.
   absl::Status Wait();
   // After Wait(): the mean gradient of a piece that this rank owns, flat, in the shard's dtype. Undefined if no rank had
   // one.
@@ -86,6 +90,9 @@ class ShardReducer {
     size_t missing = 0;                               // gradients, in this backward
     // For each parameter, if its dtype is not the reduction's: its gradients under NoSync, flat, in the reduction's.
     std::vector<at::Tensor> accumulated;
+    at::Tensor tail;                         // the elements of the buffer after a piece that has a gradient
+    StreamUses streams;                      // of the gradients
+    absl::flat_hash_set<int64_t> with_flag;  // after Wait(): the flags of this rank's pieces that are not 0
   };
   struct Sending {
     size_t unit;
@@ -108,11 +115,14 @@ class ShardReducer {
   static absl::Status FinishGather(Unit& unit);
   void WaitForTurn(size_t unit);
   absl::Status WaitForOldest();
+  void ReadFlags();
   size_t UnitAt(size_t place) const { return units_.size() - 1 - place; }
 
   const Mesh* const mesh_;
   ParameterMemory* const memory_;
+  const c10::Device device_;
   const comm::TreeScatter scatter_;
+  const SideStream stream_;  // that sums
   std::vector<Unit> units_;
   std::deque<Sending> sending_;
   std::vector<NamedTensor> parameters_;

@@ -71,6 +71,11 @@ std::string TextOf(const KeptShards* kept) {
   return text;
 }
 
+std::string DeviceOf(const absl::StatusOr<std::vector<NamedTensor>>& parameters) {
+  if (!parameters.ok() || parameters->empty() || (*parameters)[0].tensor.is_cpu()) return "";
+  return absl::StrCat(", on ", c10::DeviceTypeName((*parameters)[0].tensor.device().type(), /*lower_case=*/true));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardedModule>> ShardedModule::Create(const torch::nn::Module& module,
@@ -152,7 +157,8 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> ShardedModule::MakeMemory(
     for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();  // of a step that was interrupted
   }
   comm::ProcessGroup& group = *mesh_->shard_group();
-  const bool shared = group.size() == 1 || GroupAccess::TreeSumBackendOf(group, c10::DeviceType::CPU) != nullptr;
+  const bool shared = parameters_[0].is_cpu() &&
+                      (group.size() == 1 || GroupAccess::TreeSumBackendOf(group, c10::DeviceType::CPU) != nullptr);
   const bool paged = options_.residency == Residency::kAuto ? !shared : options_.residency == Residency::kPaged;
   const bool copies = kept_ || options_.mixed_precision;
   if (!copies) LOCKSTEP_RETURN_IF_ERROR(CopyToReplicas(units));
@@ -163,12 +169,12 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> ShardedModule::MakeMemory(
 absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   if (!GroupAccess::OnlyLockstepRanks(*group_)) return absl::InvalidArgumentError("expected a group of Lockstep ranks");
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { RestoreDtypes(); }));
-  absl::StatusOr<std::vector<NamedTensor>> parameters = ParametersOf(module, options_.shard, kept_ != nullptr);
+  absl::StatusOr<std::vector<NamedTensor>> parameters = ParametersOf(module, *group_, options_, kept_ != nullptr);
   // The ranks compare first, so that a rank whose own check fails does not leave the others waiting.
   const std::string error = parameters.ok() ? "" : std::string(parameters.status().message());
   LOCKSTEP_RETURN_IF_ERROR(
       ddp::internal::CheckSameParameters(*group_, parameters.ok() ? *parameters : std::vector<NamedTensor>(),
-                                         absl::StrCat(TextOf(options_), TextOf(kept_), error)));
+                                         absl::StrCat(TextOf(options_), TextOf(kept_), DeviceOf(parameters), error)));
   LOCKSTEP_RETURN_IF_ERROR(parameters.status());
   if (Virtual() && options_.virtual_ranks < group_->size()) {
     return absl::InvalidArgumentError(absl::StrCat("virtual_ranks ", options_.virtual_ranks, ": expected at least ",

@@ -56,7 +56,7 @@ absl::Status StateGatherer::Serve() const {
     if (parameter < 0) return absl::OkStatus();
     const ShardedParameter::Part* const own = parameters_[parameter].PartOf(group_->rank());
     if (!own || own->replica != 0) continue;
-    LOCKSTEP_RETURN_IF_ERROR(group_->Send(OwnPart(parameter, item).contiguous(), /*destination=*/0));
+    LOCKSTEP_RETURN_IF_ERROR(group_->Send(OwnPart(parameter, item).cpu().contiguous(), /*destination=*/0));
   }
 }
 

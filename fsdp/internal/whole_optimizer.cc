@@ -79,9 +79,9 @@ class Description {
     for (const auto& [key, value] : state.entries()) {
       const bool tensor = value.is_tensor();
       if (tensor && value.tensor().sizes() == parameter.shard.sizes()) {
-        described.Set(key, at::empty({0}, value.tensor().options()));
+        described.Set(key, at::empty({0}, value.tensor().scalar_type()));
       } else if (tensor ? value.tensor().dim() == 0 : value.is_scalar()) {
-        described.Set(key, value);
+        described.Set(key, tensor ? Value(value.tensor().cpu()) : value);  // all ranks' devices count as one
       } else {
         return absl::UnimplementedError(absl::StrCat("the state ", key.string_value(), " of ", parameter.name,
                                                      ": expected a number or a tensor ", Shape(parameter.shard),
