@@ -215,8 +215,9 @@ TEST_P(ManagerFailuresTest, ADamagedLatestIsPassedOverByAllRanks) {
                            EXPECT_EQ((*restored)->info.step, 1);
                            EXPECT_TRUE(Identical((*restored)->value, Weights(1)));
                            EXPECT_EQ(warnings.size(), group.rank() == 0 ? 1 : 0);
-                           EXPECT_THAT(warnings, Each(MatchesRegex("the newest checkpoint is damaged, so step 1 is "
-                                                                   "used: rank 0 \\(.*\\): .*[^/]/step_00000002.pt: .*")));
+                           EXPECT_THAT(warnings,
+                                       Each(MatchesRegex("the newest checkpoint is damaged, so step 1 is "
+                                                         "used: rank 0 \\(.*\\): .*[^/]/step_00000002.pt: .*")));
                          }),
               absl::OkStatus());
   }

@@ -18,7 +18,7 @@ namespace lockstep::comm::testing {
 std::vector<absl::Status> InitRanks(const InitOptions& options, int world_size,
                                     const std::function<absl::Status(ProcessGroup& group)>& body);
 
-// The same with rank r on the host host_of[r]. They meet at host 0.
+// InitRanks() with rank r on the host host_of[r]. The ranks meet at host 0.
 std::vector<absl::Status> InitRanksOn(const NetworkHosts& hosts, const std::vector<int>& host_of,
                                       const InitOptions& options,
                                       const std::function<absl::Status(ProcessGroup& group)>& body);

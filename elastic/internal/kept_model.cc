@@ -76,8 +76,8 @@ Value KeptModel::Save(bool has_all) const {
   std::vector<Value::Entry> state;
   for (const auto& [name, parameter, dtype, divided] : shards_.parameters) {
     const bool has_values = has_all || !divided;
-    state.emplace_back(
-        name, has_values ? Value(parameter.detach().to(dtype)) : Value(TextOf(dtype, parameter.sizes())));
+    state.emplace_back(name,
+                       has_values ? Value(parameter.detach().to(dtype)) : Value(TextOf(dtype, parameter.sizes())));
   }
   for (const auto& buffer : module_.named_buffers()) {
     if (buffer.value().defined()) state.emplace_back(buffer.key(), buffer.value().detach());

@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<at::Tensor>> GradientNorms::Compute(const ShardReduce
     const auto place = places.find(parameter.unsafeGetTensorImpl());
     if (place == places.end()) continue;
     const size_t first = 2 * place->second.first;
-    if (on_host.const_data_ptr<double>()[first + 1] == 0) continue;
+    if (static_cast<const double*>(on_host.const_data_ptr())[first + 1] == 0) continue;
     norms.push_back(all.select(0, static_cast<int64_t>(first)).to(c10::toRealValueType(place->second.second)));
   }
   return norms;

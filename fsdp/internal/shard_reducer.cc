@@ -308,7 +308,7 @@ void ShardReducer::ReadFlags() {
   if (flags.empty()) return;
   const at::Tensor all = at::cat(flags).ne(0).cpu();
   for (size_t i = 0; i < places.size(); ++i) {
-    if (all.const_data_ptr<bool>()[i]) places[i].first->with_flag.insert(places[i].second);
+    if (static_cast<const bool*>(all.const_data_ptr())[i]) places[i].first->with_flag.insert(places[i].second);
   }
 }
 

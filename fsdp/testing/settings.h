@@ -53,7 +53,7 @@ inline std::vector<absl::Status> OnRanks(int ranks, const std::string& backend,
   return comm::testing::InitRanks(options, ranks, test);
 }
 
-// The same over "auto", with the first half of the ranks on one network host and the rest on another.
+// OnRanks() over "auto", with the first half of the ranks on one network host and the rest on another.
 inline std::vector<absl::Status> OnTwoHosts(int ranks, const std::function<absl::Status(comm::ProcessGroup&)>& test) {
   const auto hosts = comm::testing::NetworkHosts::Create(2);
   if (!hosts.ok()) return {hosts.status()};

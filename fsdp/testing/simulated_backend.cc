@@ -17,7 +17,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// The same memory, as tensors of the CPU.
+// The tensor of the CPU that has the memory of `tensor`.
 at::Tensor OnHost(const at::Tensor& tensor) {
   if (!tensor.is_privateuseone()) return tensor;
   return at::from_blob(

@@ -160,8 +160,9 @@ absl::Status Measure(comm::ProcessGroup* group) {
     const at::Tensor slowest = at::full({1}, Median(seconds), at::kDouble);
     LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(slowest, comm::ReduceOp::kMax));
     if (is_first) {
-      std::cout << nlohmann::json(
-                       {{"seconds", slowest.item<double>()}, {"loss", early_loss}, {"peak_pss_bytes", bytes.item<int64_t>()}})
+      std::cout << nlohmann::json({{"seconds", slowest.item<double>()},
+                                   {"loss", early_loss},
+                                   {"peak_pss_bytes", bytes.item<int64_t>()}})
                 << std::endl;
     }
     std::string line;
