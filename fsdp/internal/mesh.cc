@@ -52,6 +52,10 @@ absl::StatusOr<std::unique_ptr<const Mesh>> Mesh::Create(comm::ProcessGroup* gro
   return mesh;
 }
 
+int Mesh::RankOf(int replica, int place) const { return at_place_[place][replica]; }
+
+int Mesh::RankAt(int place) const { return own_[place]; }
+
 void Mesh::Abort(const absl::Status& cause) const {
   group_->Abort(cause);
   if (own_shard_group_) own_shard_group_->Abort(cause);

@@ -33,8 +33,8 @@ class Mesh {
   int replicas() const { return static_cast<int>(at_place_[0].size()); }
 
   // Returns the number in group() of a rank of a place's replicate group, and of a rank of this shard group.
-  int RankOf(int replica, int place) const { return at_place_[place][replica]; }
-  int RankAt(int place) const { return own_[place]; }
+  int RankOf(int replica, int place) const;
+  int RankAt(int place) const;
 
   // Fails all groups with `cause`.
   void Abort(const absl::Status& cause) const;
