@@ -25,7 +25,6 @@
 #include "lockstep/checkpoint/testing/folder.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/comm/testing/init_ranks.h"
 #include "lockstep/comm/testing/network_hosts.h"
 #include "lockstep/ddp/clip_grad_norm.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
@@ -45,27 +44,12 @@ using ::testing::AllOf;
 using testing::Copies;
 using ::testing::HasSubstr;
 using testing::MakeOptimizer;
+using testing::OnHosts;
 using testing::OptimizerKind;
 using testing::Tensors;
 
 constexpr int kVirtualRanks = 8, kSteps = 3;
 constexpr double kMaxNorm = 0.01;
-
-using Body = std::function<absl::Status(comm::ProcessGroup& group)>;
-
-// The statuses by rank. host_of[r] is the host of rank r.
-std::vector<absl::Status> RunOn(const std::vector<int>& host_of, const Body& body,
-                                const std::string& backend = "auto") {
-  const auto hosts = comm::testing::NetworkHosts::Create(*std::max_element(host_of.begin(), host_of.end()) + 1);
-  if (!hosts.ok()) return {hosts.status()};
-  comm::InitOptions options;
-  options.backend = backend;
-  options.timeout = absl::Seconds(30);
-  return comm::testing::InitRanksOn(**hosts, host_of, options, [&](comm::ProcessGroup& group) -> absl::Status {
-    LOCKSTEP_RETURN_IF_ERROR(body(group));
-    return group.Barrier();
-  });
-}
 
 void ExpectOk(const std::vector<absl::Status>& statuses) {
   for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
@@ -153,7 +137,7 @@ TEST(HybridShard, HasTheBitsOfDistributedDataParallel) {
         ExpectEqual(found, expected);
         return absl::OkStatus();
       };
-      ExpectOk(RunOn(host_of, train, place == "gloo" ? "gloo" : "auto"));
+      ExpectOk(OnHosts(host_of, train, place == "gloo" ? "gloo" : "auto"));
     }
   }
 }
@@ -166,8 +150,8 @@ TEST(HybridShard, IsFullShardOnOneHost) {
 }
 
 TEST(HybridShard, RefusesHostsWithDifferentNumbersOfRanks) {
-  for (const absl::Status& status :
-       RunOn({0, 0, 1}, [](comm::ProcessGroup& group) { return Wrap(testing::Scale(), &group, Hybrid()).status(); })) {
+  for (const absl::Status& status : OnHosts(
+           {0, 0, 1}, [](comm::ProcessGroup& group) { return Wrap(testing::Scale(), &group, Hybrid()).status(); })) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(
         std::string(status.message()),
@@ -181,7 +165,7 @@ TEST(HybridShard, RefusesHostsWithDifferentNumbersOfRanks) {
 TEST(HybridShard, SeveralBackwardPassesOfAStepAddUp) {
   for (const Residency residency : {Residency::kSharedPages, Residency::kPaged}) {
     for (const Shard shard : {Shard::kElements, Shard::kRows}) {
-      ExpectOk(RunOn({0, 0, 1, 1}, [&](comm::ProcessGroup& group) -> absl::Status {
+      ExpectOk(OnHosts({0, 0, 1, 1}, [&](comm::ProcessGroup& group) -> absl::Status {
         Options options = Hybrid(residency);
         options.virtual_ranks = 0;
         options.shard = shard;
@@ -231,7 +215,7 @@ TEST(HybridShard, HasTheSameBitsInMixedPrecision) {
     return train(group, options, expected);
   }));
   for (const Residency residency : {Residency::kSharedPages, Residency::kPaged}) {
-    ExpectOk(RunOn({0, 0, 1, 1}, [&](comm::ProcessGroup& group) -> absl::Status {
+    ExpectOk(OnHosts({0, 0, 1, 1}, [&](comm::ProcessGroup& group) -> absl::Status {
       Tensors found;
       LOCKSTEP_RETURN_IF_ERROR(train(group, Hybrid(residency), found));
       ExpectEqual(found, expected);
@@ -241,10 +225,10 @@ TEST(HybridShard, HasTheSameBitsInMixedPrecision) {
 }
 
 // The errors by rank, within a third of the group's timeout.
-std::vector<std::string> ErrorsOf(const Body& body) {
+std::vector<std::string> ErrorsOf(const std::function<absl::Status(comm::ProcessGroup& group)>& body) {
   const absl::Time begin = absl::Now();
   std::vector<std::string> errors;
-  for (const absl::Status& status : RunOn({0, 0, 1, 1}, body)) errors.emplace_back(status.message());
+  for (const absl::Status& status : OnHosts({0, 0, 1, 1}, body)) errors.emplace_back(status.message());
   EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
   return errors;
 }
@@ -290,7 +274,7 @@ TEST(HybridShard, ContinuesFromACheckpointOfFullShardAndBack) {
   Options full = Hybrid();
   full.sharding_strategy = ShardingStrategy::kFullShard;
   const auto on_hosts = [](const Options& options, const Training& run, const Tensors* expected = nullptr) {
-    ExpectOk(RunOn({0, 0, 1, 1}, [&](comm::ProcessGroup& group) -> absl::Status {
+    ExpectOk(OnHosts({0, 0, 1, 1}, [&](comm::ProcessGroup& group) -> absl::Status {
       LOCKSTEP_ASSIGN_OR_RETURN(const Tensors found, Train(group, options, run));
       if (expected) ExpectEqual(found, *expected);
       return absl::OkStatus();
@@ -312,7 +296,7 @@ TEST(HybridShard, ContinuesFromACheckpointOfFullShardAndBack) {
 
 TEST(HybridShard, LoadsTheOptimizerOfAFullStateDict) {
   const checkpoint::testing::Folder folder;
-  ExpectOk(RunOn({0, 0, 1, 1}, [&](comm::ProcessGroup& group) -> absl::Status {
+  ExpectOk(OnHosts({0, 0, 1, 1}, [&](comm::ProcessGroup& group) -> absl::Status {
     Options options = Hybrid();
     options.virtual_ranks = 0;
     LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(testing::Scale(), &group, options));
@@ -338,18 +322,6 @@ TEST(HybridShard, LoadsTheOptimizerOfAFullStateDict) {
   }));
 }
 
-// The bytes that the interface of the calling thread's host has sent.
-int64_t SentBytes() {
-  std::ifstream table("/proc/thread-self/net/dev");
-  for (std::string word; table >> word;) {
-    if (word != "eth0:") continue;
-    int64_t bytes = 0;
-    for (int column = 0; column < 9; ++column) table >> bytes;
-    return bytes;
-  }
-  return -1;
-}
-
 constexpr int64_t kWidth = 512, kLayers = 4, kBytes = kLayers * (kWidth + 1) * kWidth * 4;
 
 torch::nn::Sequential Mlp() {
@@ -363,7 +335,7 @@ double SentByAStep(int hosts, Residency residency) {
   std::vector<int> host_of;
   for (int rank = 0; rank < 2 * hosts; ++rank) host_of.push_back(rank / 2);
   int64_t sent = 0;
-  ExpectOk(RunOn(host_of, [&](comm::ProcessGroup& group) -> absl::Status {
+  ExpectOk(OnHosts(host_of, [&](comm::ProcessGroup& group) -> absl::Status {
     Options options = Hybrid(residency);
     options.virtual_ranks = 0;
     options.units = {"*"};
@@ -371,12 +343,12 @@ double SentByAStep(int hosts, Residency residency) {
     optim::SGD optimizer(net.shards(), optim::SGDOptions(0.1));
     for (int step = 0; step < 2; ++step) {
       LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
-      const int64_t before = SentBytes();
+      const int64_t before = comm::testing::SentBytes();
       LOCKSTEP_RETURN_IF_ERROR(group.Barrier());  // no rank begins before all have looked
       net(at::ones({1, kWidth})).sum().backward();
       LOCKSTEP_RETURN_IF_ERROR(net.Step(optimizer));
       LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
-      if (group.rank() == 0) sent = SentBytes() - before;
+      if (group.rank() == 0) sent = comm::testing::SentBytes() - before;
     }
     return group.Barrier();
   }));
@@ -397,7 +369,7 @@ TEST(HybridShard, AHostSendsTheBytesOfAnAllReduceOfTheGradients) {
 
 TEST(HybridShard, ARankHasItsPartOfItsHostsState) {
   for (const Residency residency : {Residency::kSharedPages, Residency::kPaged}) {
-    ExpectOk(RunOn({0, 0, 1, 1}, [&](comm::ProcessGroup& group) -> absl::Status {
+    ExpectOk(OnHosts({0, 0, 1, 1}, [&](comm::ProcessGroup& group) -> absl::Status {
       Options options = Hybrid(residency);
       options.virtual_ranks = 0;
       options.units = {"*"};

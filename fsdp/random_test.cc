@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iterator>
 #include <memory>
@@ -115,7 +116,9 @@ std::vector<Tensors> Train(int ranks, const std::string& place,
     LOCKSTEP_RETURN_IF_ERROR(train(group, results[group.rank()]));
     return group.Barrier();
   };
-  const auto statuses = place == kTwoHosts ? testing::OnTwoHosts(ranks, body) : testing::OnRanks(ranks, place, body);
+  std::vector<int> host_of(ranks, 1);
+  std::fill_n(host_of.begin(), (ranks + 1) / 2, 0);
+  const auto statuses = place == kTwoHosts ? testing::OnHosts(host_of, body) : testing::OnRanks(ranks, place, body);
   for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
   return results;
 }

@@ -7,15 +7,14 @@
 #include <cstdint>
 #include <fstream>
 #include <functional>
-#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/init_ranks.h"
 #include "lockstep/comm/testing/network_hosts.h"
 #include "lockstep/comm/tree_sum/tree_scatter.h"
 
@@ -65,28 +64,15 @@ void RunOnHosts(const std::string& backend, const std::function<absl::Status(Pro
   const auto hosts = testing::NetworkHosts::Create(count);
   ASSERT_TRUE(hosts.ok()) << hosts.status();
   for (int host = 0; setting.small_buffers && host < count; ++host) (*hosts)->Run(host, MakeBuffersSmall);
-  std::vector<std::unique_ptr<ProcessGroup>> groups(kRanks);
-  std::vector<absl::Status> results(kRanks);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    threads.emplace_back([&, rank] {
-      (*hosts)->Run(setting.host_of[rank], [&] {
-        InitOptions options;
-        options.backend = backend;
-        options.init_method = absl::StrCat("tcp://", (*hosts)->Address(0), ":29500");
-        options.rank = rank;
-        options.world_size = kRanks;
-        options.timeout = absl::Seconds(30);
-        options.debug = Debug::kOff;
-        if (rank == kRanks - 1) absl::SleepFor(setting.late);
-        auto group = InitProcessGroup(options);
-        results[rank] = group.ok() ? body(**group) : group.status();
-        if (group.ok()) groups[rank] = *std::move(group);
-      });
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const absl::Status& result : results) EXPECT_EQ(result, absl::OkStatus());
+  InitOptions options;
+  options.backend = backend;
+  options.timeout = absl::Seconds(30);
+  options.debug = Debug::kOff;
+  const auto before = [&](int rank) {
+    if (rank == kRanks - 1) absl::SleepFor(setting.late);
+  };
+  for (const absl::Status& result : testing::InitRanksOn(**hosts, setting.host_of, options, body, before))
+    EXPECT_EQ(result, absl::OkStatus());
 }
 
 TEST(Network, HierarchicalReducesOverTwoHosts) { RunOnHosts("hierarchical", UseTheGroup); }
@@ -99,18 +85,6 @@ TEST(Network, HierarchicalWritesNothingToStandardErrorWhileRanksWaitForALateOne)
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
-// The bytes that the interface of the calling thread's host has sent.
-int64_t SentBytes() {
-  std::ifstream table("/proc/thread-self/net/dev");
-  for (std::string word; table >> word;) {
-    if (word != "eth0:") continue;
-    int64_t bytes = 0;
-    for (int column = 0; column < 9; ++column) table >> bytes;
-    return bytes;
-  }
-  return -1;
-}
-
 // Runs `body` on every rank, which calls `start` before its collective. Returns the bytes that host 0 sends from then
 // on.
 int64_t SentBy(const std::function<absl::Status(ProcessGroup&, const std::function<absl::Status()>& start)>& body,
@@ -120,12 +94,12 @@ int64_t SentBy(const std::function<absl::Status(ProcessGroup&, const std::functi
     int64_t before = 0;
     const auto start = [&]() -> absl::Status {
       LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
-      before = SentBytes();
+      before = testing::SentBytes();
       return group.Barrier();  // no rank begins before all have looked
     };
     LOCKSTEP_RETURN_IF_ERROR(body(group, start));
     LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
-    if (group.rank() == 0) sent = SentBytes() - before;
+    if (group.rank() == 0) sent = testing::SentBytes() - before;
     return group.Barrier();
   };
   RunOnHosts("hierarchical", counted, setting);

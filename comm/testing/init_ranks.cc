@@ -62,11 +62,16 @@ std::vector<absl::Status> InitRanks(const InitOptions& options, int world_size, 
 }
 
 std::vector<absl::Status> InitRanksOn(const NetworkHosts& hosts, const std::vector<int>& host_of,
-                                      const InitOptions& options, const Body& body) {
+                                      const InitOptions& options, const Body& body,
+                                      const std::function<void(int rank)>& before) {
   InitOptions meeting = options;
   meeting.init_method = absl::StrCat("tcp://", hosts.Address(0), ":29500");
-  return Run(meeting, static_cast<int>(host_of.size()), body,
-             [&](int rank, const std::function<void()>& part) { hosts.Run(host_of[rank], part); });
+  return Run(meeting, static_cast<int>(host_of.size()), body, [&](int rank, const std::function<void()>& part) {
+    hosts.Run(host_of[rank], [&] {
+      if (before) before(rank);
+      part();
+    });
+  });
 }
 
 }  // namespace lockstep::comm::testing

@@ -18,10 +18,12 @@ namespace lockstep::comm::testing {
 std::vector<absl::Status> InitRanks(const InitOptions& options, int world_size,
                                     const std::function<absl::Status(ProcessGroup& group)>& body);
 
-// InitRanks() with rank r on the host host_of[r]. The ranks meet at host 0.
+// InitRanks() with rank r on the host host_of[r]. The ranks meet at host 0. Each calls before(rank), if given, before
+// InitProcessGroup().
 std::vector<absl::Status> InitRanksOn(const NetworkHosts& hosts, const std::vector<int>& host_of,
                                       const InitOptions& options,
-                                      const std::function<absl::Status(ProcessGroup& group)>& body);
+                                      const std::function<absl::Status(ProcessGroup& group)>& body,
+                                      const std::function<void(int rank)>& before = nullptr);
 
 }  // namespace lockstep::comm::testing
 

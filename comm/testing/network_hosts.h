@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_COMM_TESTING_NETWORK_HOSTS_H_
 #define LOCKSTEP_COMM_TESTING_NETWORK_HOSTS_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -58,6 +59,9 @@ class NetworkHosts {
   UniqueFd router_;  // these are descriptors of network namespaces
   std::vector<UniqueFd> hosts_;
 };
+
+// Returns the bytes that eth0 of the calling thread's host has sent, with all headers; -1 if there is none.
+int64_t SentBytes();
 
 }  // namespace lockstep::comm::testing
 

@@ -53,15 +53,19 @@ inline std::vector<absl::Status> OnRanks(int ranks, const std::string& backend,
   return comm::testing::InitRanks(options, ranks, test);
 }
 
-// OnRanks() over "auto", with the first half of the ranks on one network host and the rest on another.
-inline std::vector<absl::Status> OnTwoHosts(int ranks, const std::function<absl::Status(comm::ProcessGroup&)>& test) {
-  const auto hosts = comm::testing::NetworkHosts::Create(2);
+// OnRanks() with rank r on the network host host_of[r], and a barrier behind the test.
+inline std::vector<absl::Status> OnHosts(const std::vector<int>& host_of,
+                                         const std::function<absl::Status(comm::ProcessGroup&)>& test,
+                                         const std::string& backend = "auto") {
+  const auto hosts = comm::testing::NetworkHosts::Create(*std::max_element(host_of.begin(), host_of.end()) + 1);
   if (!hosts.ok()) return {hosts.status()};
   comm::InitOptions options;
-  options.timeout = absl::Seconds(20);
-  std::vector<int> host_of(ranks, 1);
-  std::fill_n(host_of.begin(), (ranks + 1) / 2, 0);
-  return comm::testing::InitRanksOn(**hosts, host_of, options, test);
+  options.backend = backend;
+  options.timeout = absl::Seconds(30);
+  return comm::testing::InitRanksOn(**hosts, host_of, options, [&](comm::ProcessGroup& group) {
+    const absl::Status status = test(group);
+    return status.ok() ? group.Barrier() : status;
+  });
 }
 
 // Returns what `test` returns on rank 0; rank 1 must return OK or the same error.
