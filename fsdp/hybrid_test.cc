@@ -378,7 +378,7 @@ TEST(HybridShard, ARankHasItsPartOfItsHostsState) {
       EXPECT_EQ(report.rank, group.rank());
       EXPECT_EQ(report.shards, residency == Residency::kPaged ? kBytes / 2 : 0);
       EXPECT_NEAR(report.pages, residency == Residency::kPaged ? 0 : kBytes, 1000);
-      EXPECT_NEAR(report.gradients, kBytes / 2, 3000);  // with flags
+      EXPECT_NEAR(report.gradients, kBytes / 2.0, 3000);  // with flags
       EXPECT_EQ(report.optimizer, 2 * kBytes / 2);
       return group.Barrier();
     }));

@@ -347,8 +347,8 @@ TEST(Devices, ARankHasItsPartOfTheMemory) {
     }
     const MemoryReport estimated = EstimateMemory(net, /*states=*/2);
     const int64_t bytes = kLayers * (kWidth + 1) * kWidth * 4;
-    EXPECT_NEAR(estimated.shards, bytes / 2, 1000);
-    EXPECT_NEAR(estimated.units, 2 * bytes / kLayers, 1000);
+    EXPECT_NEAR(estimated.shards, bytes / 2.0, 1000);
+    EXPECT_NEAR(estimated.units, 2.0 * bytes / kLayers, 1000);
     if (!OnGpu()) return absl::OkStatus();
     // All parameters were there before Wrap(). The allocator's workspaces are in the rest.
     LOCKSTEP_ASSIGN_OR_RETURN(const MemoryReport counted, CountMemory(net, optimizer));

@@ -45,8 +45,7 @@ absl::Status Compare(comm::ProcessGroup& group, const Body& body) {
   const Probe plain = MakeProbe(body);
   const at::Tensor expected = plain->body(x, plain->p);
   expected.sum().backward();
-  const at::Tensor expected_of_x = x.grad();
-  x.mutable_grad().reset();
+  const at::Tensor expected_of_x = std::exchange(x.mutable_grad(), at::Tensor());
   Options options;
   options.residency = Residency::kPaged;
   options.unit_bytes = options.whole_units = 1;
