@@ -873,6 +873,7 @@ set(lockstep_fsdp_sources
   fsdp/internal/shard_reducer.cc
   fsdp/internal/sharded_module.cc
   fsdp/internal/shared_pages.cc
+  fsdp/internal/unit_gradients.cc
   fsdp/internal/unit_order.cc
   fsdp/internal/unit_plan.cc
   fsdp/internal/unit_prefetch.cc
@@ -890,6 +891,7 @@ set(lockstep_fsdp_headers
   fsdp/internal/shard_reducer.h
   fsdp/internal/sharded_module.h
   fsdp/internal/sharded_unit.h
+  fsdp/internal/unit_gradients.h
   fsdp/internal/unit_plan.h
   fsdp/no_sync.h
   fsdp/options.h

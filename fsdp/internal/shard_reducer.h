@@ -9,30 +9,24 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/tree_sum/tree_scatter.h"
-#include "lockstep/comm/work.h"
 #include "lockstep/ddp/internal/autograd_hooks.h"
 #include "lockstep/fsdp/internal/device_streams.h"
 #include "lockstep/fsdp/internal/mesh.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/sharded_unit.h"
+#include "lockstep/fsdp/internal/unit_gradients.h"
 #include "lockstep/fsdp/internal/unit_plan.h"
 
 namespace lockstep::fsdp::internal {
 
 // The last unit is reduced first, since backward completes it first. Units are reduced in this order on all ranks. A
-// unit is copied to a buffer, and its gradients are released. A step has one backward in
-// each of rounds() rounds, and may have several in round 0 if that is the only one: their sums are added.
-//
-// With several replicas each rank adds up its part of its slice, and then gets the other parts from the ranks that own
-// the same slice.
+// unit's gradients are moved to a buffer, which is summed. A step has one backward in each of rounds() rounds, and may
+// have several in round 0 if that is the only one: their sums are added.
 //
 // On a GPU the stream of the last gradient copies, and another one sums. No thread waits for the GPU before Wait().
 //
@@ -49,7 +43,7 @@ class ShardReducer {
   int LeafOf(int round) const { return scatter_.LeafOf(round, mesh_->group()->rank()); }
 
   size_t unit_count() const { return units_.size(); }
-  const ShardedUnit& unit(size_t index) const { return units_[index].sharded; }
+  const ShardedUnit& unit(size_t index) const { return units_[index].gradients.unit(); }
 
   // The next backward is this round's.
   void SetRound(int round) { round_ = round; }
@@ -69,7 +63,7 @@ class ShardReducer {
   absl::Status Wait();
   // After Wait(): the mean gradient of a piece that this rank owns, flat, in the shard's dtype. Undefined if no rank had
   // one.
-  at::Tensor GradientOf(size_t unit, const Piece& piece) const;
+  at::Tensor GradientOf(size_t unit, const Piece& piece) const { return units_[unit].gradients.GradientOf(piece); }
   // The bytes of this rank's sums between two rounds, at most, and of the gradients that GradientOf() copies, since shards
   // have another dtype.
   struct GradientBytes {
@@ -77,22 +71,12 @@ class ShardReducer {
   };
   GradientBytes gradient_bytes() const;
   // After the optimizer's step: the next one begins.
-  void Clear();
+  void Clear() { reduced_ = 0; }
 
  private:
   struct Unit {
-    ShardedUnit sharded;
-    std::vector<int64_t> bounds;                      // the parts that the ranks add up, by rank
-    at::Tensor gradient;                              // this rank's slice
-    comm::TreeScatter::Sum sum;                       // this rank's part of it
-    std::optional<comm::Work> gather = std::nullopt;  // of the other parts
-    at::Tensor earlier;                               // the sums of this step's earlier backward passes
-    size_t missing = 0;                               // gradients, in this backward
-    // For each parameter, if its dtype is not the reduction's: its gradients under NoSync, flat, in the reduction's.
-    std::vector<at::Tensor> accumulated;
-    at::Tensor tail;                         // the elements of the buffer after a piece that has a gradient
-    StreamUses streams;                      // of the gradients
-    absl::flat_hash_set<int64_t> with_flag;  // after Wait(): the flags of this rank's pieces that are not 0
+    UnitGradients gradients;
+    size_t missing;  // gradients, in this backward
   };
   struct Sending {
     size_t unit;
@@ -101,31 +85,21 @@ class ShardReducer {
   };
 
   void OnGradient(size_t unit, size_t parameter);
-  static void Accumulate(Unit& unit, size_t parameter);
   void LaunchReady();
   void EndBackward();
   void Launch(size_t unit, bool brings);
-  void CopyIn(Unit& unit, const at::Tensor& buffer) const;
-  std::vector<int64_t> BoundsOf(const UnitLayout& layout) const;
-  // Calls f(begin, place, count) for each part of a piece and its flag that one rank adds up: `count` elements from the
-  // piece's element `begin` on are at `place` in the buffer.
-  template <typename F>
-  void ForParts(const Unit& unit, const Piece& piece, const F& f) const;
-  void StartGather(Unit& unit) const;
-  static absl::Status FinishGather(Unit& unit);
   void WaitForTurn(size_t unit);
   absl::Status WaitForOldest();
   void ReadFlags();
+  const std::vector<NamedTensor>& parameters(size_t index) const { return unit(index).parameters; }
   size_t UnitAt(size_t place) const { return units_.size() - 1 - place; }
 
   const Mesh* const mesh_;
   ParameterMemory* const memory_;
-  const c10::Device device_;
   const comm::TreeScatter scatter_;
   const SideStream stream_;  // that sums
   std::vector<Unit> units_;
   std::deque<Sending> sending_;
-  std::vector<NamedTensor> parameters_;
   std::unique_ptr<ddp::internal::AccumulatorHooks> hooks_;
   int round_ = 0;
   int reduced_ = 0;

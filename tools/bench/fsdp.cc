@@ -96,7 +96,7 @@ struct Way {
   std::function<absl::Status()> step;
 };
 
-optim::AdamWOptions Options() { return optim::AdamWOptions(1e-3).fused(true); }
+optim::AdamWOptions Options() { return optim::AdamWOptions(1e-4).fused(true); }
 
 absl::StatusOr<Way> MakeWay(const Training& training, comm::ProcessGroup* group) {
   if (FLAGS_mode == "fsdp") {

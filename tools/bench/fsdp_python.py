@@ -111,7 +111,7 @@ def run_rank(rank, ranks, store, mode, case, steps):
     inputs = draw()
     rows = inputs.shape[0] if inputs.is_floating_point() else inputs.numel()
     targets = torch.randint(classes, (rows,))
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
     engine = zero3(rank, ranks, net, optimizer) if mode == "zero3" else None
 
     def step():
@@ -152,7 +152,8 @@ def run_rank(rank, ranks, store, mode, case, steps):
                 print(json.dumps(line), flush=True)
                 more.fill_(bool(lines.readline()))
             dist.broadcast(more, 0)
-    dist.destroy_process_group()
+    dist.barrier()
+    os._exit(0)  # ~ProcessGroupGloo waits forever for its own lock at times (PyTorch 2.11)
 
 
 def main():

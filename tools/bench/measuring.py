@@ -96,6 +96,14 @@ def lines_of(command, environment=None):
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
+def ends_well(process):
+    """Whether the process ends within a minute, with status 0."""
+    try:
+        return process.wait(60) == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
 def lines_in_turn(commands, turns):
     """{name: the last JSON line that its program prints, with the median "seconds" of `turns` lines}. The programs take turns, so that what
     slows the machine down for a while slows all of them down: a program prints a line, and then another for each line of its input, and
@@ -119,7 +127,7 @@ def lines_in_turn(commands, turns):
                 lines[name].append(line_of(words, process, error))
         for words, process, error in started.values():
             process.stdin.close()
-            if process.wait():
+            if not ends_well(process):
                 end_failed(words, process, error)
         PROGRESS.end_line()
     finally:
@@ -142,7 +150,8 @@ def line_of(command, process, error):
 def end_failed(command, process, error):
     """Ends this program, since that one has failed."""
     error.seek(0)
-    sys.exit(f"compare: {' '.join(map(str, command))} ended with {process.returncode}:\n{error.read()}")
+    how = "does not end" if process.returncode is None else f"ended with {process.returncode}"
+    sys.exit(f"compare: {' '.join(map(str, command))} {how}:\n{error.read()}")
 
 
 def end_group(process):
