@@ -125,7 +125,8 @@ void Simulation::AuditMembers(const Generation& generation) {
   size_t ready = 0, coming = 0;
   for (const Process* const process : slots_) {
     ready += process->is_ready;
-    coming += !process->is_ready && !process->has_done && !process->is_given_up;
+    const bool may_come = !process->failed_us || MayStartAfter(*process);
+    coming += !process->is_ready && !process->has_done && !process->is_given_up && may_come;
   }
   if (generation.members.size() != std::min(ready, MostRanks()))
     Violation(absl::StrCat("generation ", generation.number, " has ", generation.members.size(), " of ", ready,
@@ -186,10 +187,12 @@ void Simulation::AuditPlan() {
     Violation(absl::StrCat("generation ", generation.number, " must leave after a step, but nobody needs a place"));
 }
 
+bool Simulation::MayStartAfter(const Process& before) const { return !HasFinished() || before.owes; }
+
 void Simulation::AuditStart(const Process& before) {
   if (!before.failed_us) return Violation(absl::StrCat("slot ", before.slot, " gets a process, and has one"));
   const std::string start = absl::StrCat("the process of slot ", before.slot, " starts ");
-  if (IsComplete() || (HasFinished() && !before.owes)) Violation(start + "although nothing is left to do");
+  if (IsComplete() || !MayStartAfter(before)) Violation(start + "although nothing is left to do");
   if (before.failed_starts >= kMostFailedStarts) Violation(start + "although so many have failed before");
   if (!before.failed_as_member || HasFinished()) return;
   if (now() > StartOf(before) + kSlack) Violation(start + "too late");

@@ -165,6 +165,8 @@ class Simulation : launch::simulator::Engine {
   size_t MostRanks() const;
   bool HasFinished() const;  // a rank, as the launcher knows
   bool IsComplete() const;   // the same: nothing is left to do
+  // Returns whether another process may follow a dead one. Once a rank has finished, it must have something to do.
+  bool MayStartAfter(const Process& before) const;
   void OnDone();
 
   const Config config_;
