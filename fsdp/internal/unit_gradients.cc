@@ -86,6 +86,8 @@ UnitGradients::UnitGradients(const Mesh* mesh, ShardedUnit unit)
       accumulated_(unit_.parameters.size()),
       tail_(NewTail(ReducedOptions(unit_))) {}
 
+int64_t UnitGradients::Numel(int place) const { return unit_.layout.slices[place + 1] - unit_.layout.slices[place]; }
+
 void UnitGradients::Accumulate(size_t parameter) {
   const NamedTensor& named = unit_.parameters[parameter];
   if (named.tensor.scalar_type() == unit_.reduce_dtype) return;

@@ -65,7 +65,7 @@ class UnitGradients {
   // piece's element `begin` on are at `place` in the leaf.
   template <typename F>
   void ForParts(const Piece& piece, const F& f) const;
-  int64_t Numel(int place) const { return unit_.layout.slices[place + 1] - unit_.layout.slices[place]; }
+  int64_t Numel(int place) const;  // of a slice
 
   const Mesh* mesh_;
   ShardedUnit unit_;
