@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -88,8 +87,13 @@ int Program::Wait(absl::Duration limit) {
 
 std::string Program::Output() const { return ReadFile(output_path_); }
 
-bool Program::AwaitText(const std::string& text) const {
-  return launch::testing::Eventually([&] { return absl::StrContains(Output(), text); }, absl::Seconds(60));
+bool Program::AwaitText(const std::string& text, const std::string& after) const {
+  const auto has_text = [&] {
+    const std::string output = Output();
+    const size_t begin = output.find(after);
+    return begin != std::string::npos && output.find(text, begin) != std::string::npos;
+  };
+  return launch::testing::Eventually(has_text, absl::Seconds(60));
 }
 
 std::map<int, pid_t> Program::Ranks() const {

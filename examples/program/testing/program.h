@@ -31,8 +31,8 @@ class Program {
   // Standard output and standard error so far.
   std::string Output() const;
 
-  // Waits, and returns whether the output has `text` within a minute.
-  bool AwaitText(const std::string& text) const;
+  // Waits, and returns whether the output has `text` within a minute, behind the first `after`.
+  bool AwaitText(const std::string& text, const std::string& after = "") const;
 
   // The running processes that it has started, by their RANK.
   std::map<int, pid_t> Ranks() const;
