@@ -61,11 +61,11 @@ class ShardReducer {
 
   // Blocks until all sums are there, at most for the group's timeout. On a GPU too: then they are valid.
   absl::Status Wait();
-  // After Wait(): the mean gradient of a piece that this rank owns, flat, in the shard's dtype. Undefined if no rank had
-  // one.
+  // After Wait(): the mean gradient of a piece that this rank owns, flat, in the shard's dtype. Undefined if no rank
+  // had one.
   at::Tensor GradientOf(size_t unit, const Piece& piece) const { return units_[unit].gradients.GradientOf(piece); }
-  // The bytes of this rank's sums between two rounds, at most, and of the gradients that GradientOf() copies, since shards
-  // have another dtype.
+  // The bytes of this rank's sums between two rounds, at most, and of the gradients that GradientOf() copies, since
+  // shards have another dtype.
   struct GradientBytes {
     int64_t sums = 0, copies = 0;
   };

@@ -36,8 +36,8 @@ class UnitGradients {
 
   // The current stream writes to a gradient.
   void AddStream() { streams_.Add(device()); }
-  // A gradient that is not in the reduction's dtype is added to the gradients of earlier backward passes in that dtype, as Python's
-  // fully_shard does, whose bits these are.
+  // A gradient that is not in the reduction's dtype is added to the gradients of earlier backward passes in that dtype, as
+  // Python's fully_shard does, whose bits these are.
   void Accumulate(size_t parameter);
   // Returns the part of a buffer of bytes that the unit takes, in the reduction's dtype.
   at::Tensor LeafIn(const at::Tensor& buffer) const;

@@ -200,7 +200,7 @@ def lines_of_hosts(commands, on_line, environment=None):
                 on_line(json.loads(line))
         PROGRESS.end_line()
         for command, process, error in zip(commands, processes, errors):
-            if process.wait():
+            if not ends_well(process):
                 end_failed(command, process, error)
     finally:
         for process in processes:

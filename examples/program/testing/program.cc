@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -87,13 +89,17 @@ int Program::Wait(absl::Duration limit) {
 
 std::string Program::Output() const { return ReadFile(output_path_); }
 
-bool Program::AwaitText(const std::string& text, const std::string& after) const {
-  const auto has_text = [&] {
+bool Program::AwaitTexts(const std::vector<std::string>& texts) const {
+  const auto has_texts = [&] {
     const std::string output = Output();
-    const size_t begin = output.find(after);
-    return begin != std::string::npos && output.find(text, begin) != std::string::npos;
+    size_t end = 0;
+    return std::all_of(texts.begin(), texts.end(), [&](const std::string& text) {
+      const size_t begin = output.find(text, end);
+      end = begin + text.size();
+      return begin != std::string::npos;
+    });
   };
-  return launch::testing::Eventually(has_text, absl::Seconds(60));
+  return launch::testing::Eventually(has_texts, absl::Seconds(60));
 }
 
 std::map<int, pid_t> Program::Ranks() const {

@@ -31,8 +31,9 @@ class Program {
   // Standard output and standard error so far.
   std::string Output() const;
 
-  // Waits, and returns whether the output has `text` within a minute, behind the first `after`.
-  bool AwaitText(const std::string& text, const std::string& after = "") const;
+  // Waits, and returns whether the output has these texts within a minute, each behind the one before it.
+  bool AwaitTexts(const std::vector<std::string>& texts) const;
+  bool AwaitText(const std::string& text) const { return AwaitTexts({text}); }
 
   // The running processes that it has started, by their RANK.
   std::map<int, pid_t> Ranks() const;
