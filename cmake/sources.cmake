@@ -866,6 +866,7 @@ set(lockstep_fsdp_sources
   fsdp/internal/gradient_norms.cc
   fsdp/internal/mesh.cc
   fsdp/internal/module_units.cc
+  fsdp/internal/own_shards.cc
   fsdp/internal/paged_memory.cc
   fsdp/internal/paged_unit.cc
   fsdp/internal/parameter_key.cc
@@ -878,6 +879,7 @@ set(lockstep_fsdp_sources
   fsdp/internal/unit_plan.cc
   fsdp/internal/unit_prefetch.cc
   fsdp/internal/unit_sequence.cc
+  fsdp/internal/virtual_step.cc
 )
 set(lockstep_fsdp_headers
   fsdp/full_parameters.h
@@ -887,12 +889,14 @@ set(lockstep_fsdp_headers
   fsdp/internal/device_streams.h
   fsdp/internal/kept_shards.h
   fsdp/internal/mesh.h
+  fsdp/internal/own_shards.h
   fsdp/internal/parameter_memory.h
   fsdp/internal/shard_reducer.h
   fsdp/internal/sharded_module.h
   fsdp/internal/sharded_unit.h
   fsdp/internal/unit_gradients.h
   fsdp/internal/unit_plan.h
+  fsdp/internal/virtual_step.h
   fsdp/no_sync.h
   fsdp/options.h
 )

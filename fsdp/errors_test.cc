@@ -3,6 +3,8 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -16,6 +18,7 @@
 namespace lockstep::fsdp {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using testing::OnTwoRanks;
@@ -41,6 +44,17 @@ TEST(FullyShardedWrap, WrapNamesWhatIsWrong) {
   Options too_few;
   too_few.virtual_ranks = 1;
   EXPECT_THAT(WrapError(too_few, too_few, scale), HasSubstr("virtual_ranks 1: expected at least 2"));
+  Options virtual_ranks;
+  virtual_ranks.virtual_ranks = 4;
+  EXPECT_THAT(WrapError({}, virtual_ranks, scale), HasSubstr("virtual_ranks 4"));
+  int made = 0;  // by the ranks, one after the other
+  const auto dtypes = [&made, mutex = std::make_shared<std::mutex>()] {
+    const std::lock_guard<std::mutex> lock(*mutex);
+    Scale net;
+    if (made++ == 1) net->to(at::kDouble);
+    return net;
+  };
+  EXPECT_THAT(WrapError({}, {}, dtypes), AllOf(HasSubstr("has weight Float"), HasSubstr("has weight Double")));
   Options none;
   none.whole_units = 0;
   EXPECT_THAT(WrapError(none, none, scale), HasSubstr("whole_units 0: expected 1 or more"));
@@ -87,6 +101,47 @@ TEST_P(FullyShardedErrors, AnOptimizerOfOtherTensorsIsRefused) {
         return net.Step(optimizer);
       }),
       HasSubstr("rank 0: fully sharded training: Step: the optimizer has a parameter that is not one of shards()"));
+}
+
+// They would find no gradients, and pass over the shards.
+TEST_P(FullyShardedErrors, AnOptimizerThatIsCalledDirectlyIsTold) {
+  const auto expect_told = [&](const std::function<void(torch::optim::Optimizer&)>& mistake, const auto& make) {
+    const std::string error = Mistake([&](auto& net) {
+      const auto optimizer = make(net.shards());
+      for (int step = 0; step < 2; ++step) {  // a step before changes nothing
+        if (step == 1) optimizer->zero_grad();
+        net(at::ones({50})).backward();
+        if (step == 0) LOCKSTEP_RETURN_IF_ERROR(net.Step(*optimizer));
+      }
+      mistake(*optimizer);
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(error, HasSubstr("rank 0: fully sharded training: a shard has its gradient in Step(optimizer)"));
+    EXPECT_THAT(error, HasSubstr("call net.Step(optimizer) in place of optimizer.step()"));
+  };
+  const auto step = [](torch::optim::Optimizer& optimizer) { optimizer.step(); };
+  const auto clip = [](torch::optim::Optimizer& optimizer) {
+    torch::nn::utils::clip_grad_norm_(optimizer.param_groups()[0].params(), 1);
+  };
+  for (const bool fused : {false, true}) {
+    expect_told(step, [&](const auto& shards) {
+      return std::make_unique<optim::SGD>(shards, optim::SGDOptions(0.1).fused(fused));
+    });
+  }
+  const auto make = [](const auto& shards) { return std::make_unique<torch::optim::AdamW>(shards); };
+  expect_told(step, make);
+  expect_told(clip, make);
+}
+
+TEST_P(FullyShardedErrors, AParameterThatIsNotShardedIsNamed) {
+  EXPECT_THAT(
+      Mistake([](auto& net) {
+        net.module()->register_parameter("late", at::ones({2}));
+        net(at::ones({50}));
+        return absl::OkStatus();
+      }),
+      HasSubstr("rank 0: fully sharded training: parameter late was registered after fsdp::Wrap, so its gradient "
+                "would not be averaged: wrap the module again"));
 }
 
 TEST_P(FullyShardedErrors, AStepWithoutBackwardIsRefused) {

@@ -37,37 +37,37 @@ class VirtualRankRange {
  public:
   class Iterator {
    public:
-    int operator*() const { return module_->virtual_ranks()[place_]; }
+    int operator*() const { return loop_->ranks()[place_]; }
     Iterator& operator++() {
-      module_->EndVirtualRank(place_);
-      if (++place_ < module_->virtual_ranks().size()) module_->BeginVirtualRank(place_);
+      loop_->EndRank(place_);
+      if (++place_ < loop_->ranks().size()) loop_->BeginRank(place_);
       return *this;
     }
     friend bool operator!=(const Iterator& a, const Iterator& b) { return a.place_ != b.place_; }
 
    private:
     friend class VirtualRankRange;
-    Iterator(internal::ShardedModule* module, size_t place) : module_(module), place_(place) {}
+    Iterator(internal::VirtualStep* loop, size_t place) : loop_(loop), place_(place) {}
 
-    internal::ShardedModule* module_;
+    internal::VirtualStep* loop_;
     size_t place_;
   };
 
-  VirtualRankRange(internal::ShardedModule* module, int64_t step) : module_(module), step_(step) {}
+  VirtualRankRange(internal::VirtualStep* loop, int64_t step) : loop_(loop), step_(step) {}
   VirtualRankRange(const VirtualRankRange&) = delete;
   VirtualRankRange& operator=(const VirtualRankRange&) = delete;
-  ~VirtualRankRange() { module_->LeaveVirtualStep(/*thrown=*/std::uncaught_exceptions() > exceptions_); }
+  ~VirtualRankRange() { loop_->Leave(/*thrown=*/std::uncaught_exceptions() > exceptions_); }
 
   // Begins the step. Call it once, before end().
   Iterator begin() {
-    module_->BeginVirtualStep(step_);
-    module_->BeginVirtualRank(0);
-    return Iterator(module_, 0);
+    loop_->Begin(step_);
+    loop_->BeginRank(0);
+    return Iterator(loop_, 0);
   }
-  Iterator end() { return Iterator(module_, module_->virtual_ranks().size()); }
+  Iterator end() { return Iterator(loop_, loop_->ranks().size()); }
 
  private:
-  internal::ShardedModule* module_;
+  internal::VirtualStep* loop_;
   int64_t step_;
   const int exceptions_ = std::uncaught_exceptions();
 };
@@ -83,7 +83,8 @@ class VirtualRankRange {
 // that all ranks share (Residency::kSharedPages); otherwise a unit is gathered when it is used (Residency::kPaged). Each
 // rank owns shards of them, steps these alone, and has gradients and states of these alone. With kHybridShard the ranks at
 // one place of each host own the same shards. After backward the module's
-// parameters have no gradient: the gradient is in shards(). Other code reads parameters within FullParameters().
+// parameters have no gradient. The gradients of shards() are there in Step(), or after PrepareGradients(): before, an
+// operator that takes one throws StatusError. Other code reads parameters within FullParameters().
 //
 // If the parameters are on a GPU, the group has a backend for it and one for the CPU ("cpu:gloo,cuda:nccl"), and the
 // residency is kPaged. Set the device before, as NCCL needs it. Forward and backward may run on any stream.
@@ -98,7 +99,7 @@ class FullyShardedDataParallel {
  public:
   template <typename... Args>
   decltype(auto) forward(Args&&... args) {
-    const internal::ShardedModule::Forward running(module_.get());
+    const internal::ShardedModule::Forward running(module_.get(), *net_);
     return net_->forward(Input(std::forward<Args>(args))...);
   }
   template <typename... Args>
@@ -155,7 +156,7 @@ class FullyShardedDataParallel {
   //
   // Each virtual rank runs one backward. If it runs none or two, or if the loop is left early, an error is thrown.
   // Without Options::virtual_ranks the loop runs once, for this rank.
-  VirtualRankRange VirtualRanks(int64_t step) { return VirtualRankRange(module_.get(), step); }
+  VirtualRankRange VirtualRanks(int64_t step) { return VirtualRankRange(&module_->virtual_step(), step); }
 
   // Makes all parameters whole until the result is destroyed, and, with Access::kWrite, keeps what is written to them
   // meanwhile. Every rank must call it, and write the same. With Residency::kPaged each rank then has memory for all

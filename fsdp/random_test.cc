@@ -1,5 +1,6 @@
 // Random networks, options and numbers of ranks have the bits of DistributedDataParallel on one rank.
-// LOCKSTEP_RANDOM_FIRST of the environment is the first seed, 0 by default.
+// LOCKSTEP_RANDOM_FIRST of the environment is the first seed, 0 by default. With LOCKSTEP_RANDOM_ALL a network is trained
+// on each number of ranks at each place, else on one of them at each place.
 
 #include <torch/torch.h>
 
@@ -161,6 +162,27 @@ std::vector<Tensors> TrainSharded(const std::mt19937& random, int optimizer_kind
   });
 }
 
+struct Training {
+  std::string place;
+  Residency residency;
+  int ranks;
+};
+
+std::vector<Training> Trainings(std::mt19937& random) {
+  std::vector<Training> trainings;
+  for (const auto& [place, residency] : {std::pair("shm", Residency::kSharedPages),
+                                         {"shm", Residency::kPaged},
+                                         {"gloo", Residency::kPaged},
+                                         {kTwoHosts, Residency::kPaged}}) {
+    constexpr int kRanks[] = {1, 2, 3, 4, 6, 8};
+    const int drawn = kRanks[Draw(random, std::size(kRanks))];
+    for (const int ranks : kRanks) {
+      if (std::getenv("LOCKSTEP_RANDOM_ALL") || ranks == drawn) trainings.push_back({place, residency, ranks});
+    }
+  }
+  return trainings;
+}
+
 TEST(FullyShardedRandom, NetworksHaveTheBitsOfDistributedDataParallel) {
   const char* const first = std::getenv("LOCKSTEP_RANDOM_FIRST");
   for (int seed = first ? std::atoi(first) : 0, last = seed + kSeeds; seed < last; ++seed) {
@@ -169,20 +191,18 @@ TEST(FullyShardedRandom, NetworksHaveTheBitsOfDistributedDataParallel) {
     const int optimizer_kind = Draw(random, 3);
     const bool clip = Draw(random, 2) == 0;
     const Tensors expected = TrainReplicated(of_net, optimizer_kind, clip);
-    for (const std::string kind : {"shared pages", "paged", "paged", kTwoHosts}) {
-      constexpr int kRanks[] = {1, 2, 3, 4, 6, 8};
-      const int ranks = kRanks[Draw(random, std::size(kRanks))];
-      const std::string place = kind == kTwoHosts ? kind : kind == "paged" && Draw(random, 2) == 0 ? "gloo" : "shm";
+    for (const auto& [place, residency, ranks] : Trainings(random)) {
       Options options;
-      options.residency = kind == "shared pages" ? Residency::kSharedPages : Residency::kPaged;
+      options.residency = residency;
       options.virtual_ranks = kVirtualRanks;
       options.whole_units = 1 + Draw(random, 3);
       if (Draw(random, 2) == 0) options.units = {Draw(random, 2) == 0 ? "blocks" : "blocks.*"};
       options.unit_bytes = int64_t{256} << Draw(random, 6);
-      const bool is_hybrid = Draw(random, 2) == 0 && (kind != kTwoHosts || ranks % 2 == 0);
+      const bool is_hybrid = Draw(random, 2) == 0 && (place != kTwoHosts || ranks % 2 == 0);
       if (is_hybrid) options.sharding_strategy = ShardingStrategy::kHybridShard;
-      SCOPED_TRACE(absl::StrCat("LOCKSTEP_RANDOM_FIRST=", seed, ", ", ranks, " ranks over ", place, ", ", kind,
-                                is_hybrid ? ", hybrid" : "", ", units of ", options.unit_bytes, " bytes"));
+      SCOPED_TRACE(absl::StrCat("LOCKSTEP_RANDOM_FIRST=", seed, ", ", ranks, " ranks over ", place,
+                                residency == Residency::kPaged ? ", paged" : "", is_hybrid ? ", hybrid" : "",
+                                ", units of ", options.unit_bytes, " bytes"));
       for (const Tensors& found : TrainSharded(of_net, optimizer_kind, clip, ranks, place, options)) {
         ASSERT_EQ(found.size(), expected.size());
         for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(found[i].equal(expected[i])) << "parameter " << i;

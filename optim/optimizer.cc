@@ -2,6 +2,7 @@
 
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
@@ -37,6 +38,13 @@ void CheckFused(const at::Tensor& parameter) {
               "`fused=True` requires all the params to be floating point Tensors of supported devices: ['cpu', 'cuda'] "
               "but ",
               parameter.scalar_type(), " and ", parameter.device().type());
+}
+
+// Kernels read a gradient by its pointer. Lets an operator say why there are no values, as of a shard of fsdp before Step().
+void CheckHasValues(const at::Tensor& gradient) {
+  if (!gradient.has_storage() || gradient.numel() == 0 || gradient.storage().nbytes() > 0) return;
+  at::sum(gradient);
+  TORCH_CHECK(false, "a gradient has no values");
 }
 
 // A schedule may give NaN, and a step with it would destroy the parameters. A rate on a GPU is not waited for.
@@ -119,6 +127,7 @@ std::vector<Optimizer::Member> Optimizer::Members(const OptimizerParamGroup& gro
     if (!gradient.defined()) continue;
     if (options.use_fused().value_or(false)) CheckFused(parameter);
     if (gradient.is_sparse()) CheckSparse(options);
+    CheckHasValues(gradient);
     members.push_back({parameter, gradient, &StateOf(parameter, options)});
   }
   return members;

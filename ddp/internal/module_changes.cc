@@ -35,22 +35,23 @@ namespace {
 
 using Of = torch::nn::Cloneable<Members>;
 
-absl::Status NotAveraged(const std::string& name, absl::string_view what) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "parameter ", name, " ", what,
-      ", so its gradient would not be averaged: wrap the module again, or name it in parameters_to_ignore"));
-}
-
 }  // namespace
 
-ModuleChanges::ModuleChanges(const torch::nn::Module& module, std::set<std::string> ignored)
-    : ignored_(std::move(ignored)) {
+ModuleChanges::ModuleChanges(const torch::nn::Module& module, const char* wrap,
+                             std::optional<std::set<std::string>> ignored)
+    : wrap_(wrap), ignored_(std::move(ignored)) {
   Walk(module, known_);
   for (const auto& parameter : module.named_parameters()) {
     const bool is_new = parameters_.insert(parameter.value().unsafeGetTensorImpl()).second;
-    if (is_new && !parameter.value().requires_grad() && ignored_.count(parameter.key()) == 0)
+    if (is_new && !parameter.value().requires_grad() && !Ignores(parameter.key()))
       frozen_.push_back({parameter.key(), parameter.value()});
   }
+}
+
+absl::Status ModuleChanges::NotAveraged(const std::string& name, const std::string& what) const {
+  return absl::FailedPreconditionError(absl::StrCat("parameter ", name, " ", what,
+                                                    ", so its gradient would not be averaged: wrap the module again",
+                                                    ignored_ ? ", or name it in parameters_to_ignore" : ""));
 }
 
 void ModuleChanges::Walk(const torch::nn::Module& module, std::vector<Known>& known) {
@@ -70,15 +71,17 @@ absl::Status ModuleChanges::Look(const torch::nn::Module& module) {
   if (!Knows(module, next) || next != known_.size()) LOCKSTEP_RETURN_IF_ERROR(TakeNewParameters(module));
   for (const NamedTensor& parameter : frozen_) {
     if (parameter.tensor.requires_grad())
-      return NotAveraged(parameter.name, "requires gradients, which it did not when ddp::Wrap was called");
+      return NotAveraged(parameter.name,
+                         absl::StrCat("requires gradients, which it did not when ", wrap_, " was called"));
   }
   return absl::OkStatus();
 }
 
 absl::Status ModuleChanges::TakeNewParameters(const torch::nn::Module& module) {
   for (const auto& parameter : module.named_parameters()) {
-    if (parameters_.count(parameter.value().unsafeGetTensorImpl()) > 0 || ignored_.count(parameter.key()) > 0) continue;
-    if (parameter.value().requires_grad()) return NotAveraged(parameter.key(), "was registered after ddp::Wrap");
+    if (parameters_.count(parameter.value().unsafeGetTensorImpl()) > 0 || Ignores(parameter.key())) continue;
+    if (parameter.value().requires_grad())
+      return NotAveraged(parameter.key(), absl::StrCat("was registered after ", wrap_));
     parameters_.insert(parameter.value().unsafeGetTensorImpl());
     frozen_.push_back({parameter.key(), parameter.value()});
   }

@@ -66,7 +66,7 @@ void WarnOfMaxNorm(const torch::nn::Module& module, const std::vector<NamedTenso
 }  // namespace
 
 Replica::Replica(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options)
-    : group_(group), options_(options), changes_(module, options.parameters_to_ignore) {
+    : group_(group), options_(options), changes_(module, "ddp::Wrap", options.parameters_to_ignore) {
   std::set<const at::TensorImpl*> seen;
   for (const auto& item : module.named_parameters()) {
     if (!item.value().defined() || !seen.insert(item.value().unsafeGetTensorImpl()).second) continue;

@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "absl/numeric/bits.h"
@@ -31,11 +30,13 @@ class GradientHook final : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-ShardReducer::ShardReducer(const Mesh* mesh, ParameterMemory* memory, int leaves, std::vector<ShardedUnit> units)
+ShardReducer::ShardReducer(const Mesh* mesh, ParameterMemory* memory, int leaves, std::vector<ShardedUnit> units,
+                           std::function<void()> end_backward)
     : mesh_(mesh),
       memory_(memory),
       scatter_(mesh->group(), leaves, units[0].parameters[0].tensor.device().type()),
-      stream_(units[0].parameters[0].tensor.device()) {
+      stream_(units[0].parameters[0].tensor.device()),
+      end_backward_(std::move(end_backward)) {
   std::vector<at::Tensor> tensors;
   std::vector<std::pair<size_t, size_t>> places;  // of each tensor: its unit, and its place in it
   for (ShardedUnit& unit : units) {
@@ -48,7 +49,7 @@ ShardReducer::ShardReducer(const Mesh* mesh, ParameterMemory* memory, int leaves
   }
   memory->buffers().Reserve(std::min(memory->reductions(), units_.size()));
   memory->BeforeUse([this] {
-    if (running_) LaunchReady();
+    if (running()) LaunchReady();
   });
   hooks_ = std::make_unique<ddp::internal::AccumulatorHooks>(std::move(tensors), [this, places](int index) {
     return std::make_unique<GradientHook>([this, place = places[index]] { OnGradient(place.first, place.second); });
@@ -67,8 +68,8 @@ const NamedTensor* ShardReducer::Replaced() const {
 void ShardReducer::OnGradient(size_t unit, size_t parameter) {
   units_[unit].gradients.AddStream();
   if (!sync_) return units_[unit].gradients.Accumulate(parameter);
-  if (!running_) {
-    running_ = true;
+  if (!running()) {
+    next_ = 0;
     ddp::internal::CallAtEndOfBackward([this] { EndBackward(); });
   }
   // Autograd has the last gradient until this hook returns.
@@ -80,16 +81,16 @@ void ShardReducer::OnGradient(size_t unit, size_t parameter) {
 
 // The last one is launched when backward has ended: when it is summed, no rank reads its parameters any more.
 void ShardReducer::LaunchReady() {
-  while (next_ + 1 < units_.size() && units_[UnitAt(next_)].missing == 0) Launch(UnitAt(next_++), /*brings=*/true);
+  while (*next_ + 1 < units_.size() && units_[UnitAt(*next_)].missing == 0) Launch(UnitAt((*next_)++), /*brings=*/true);
 }
 
 void ShardReducer::EndBackward() {
   memory_->EndBackward();
-  while (next_ < units_.size()) Launch(UnitAt(next_++), /*brings=*/true);
+  while (*next_ < units_.size()) Launch(UnitAt((*next_)++), /*brings=*/true);
   for (size_t i = 0; i < units_.size(); ++i) units_[i].missing = parameters(i).size();
-  next_ = 0;
-  running_ = false;
+  next_.reset();
   ++reduced_;
+  end_backward_();
 }
 
 void ShardReducer::SkipRound(int round) {

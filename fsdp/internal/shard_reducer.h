@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,8 +36,9 @@ namespace lockstep::fsdp::internal {
 class ShardReducer {
  public:
   // `mesh` and `memory` are borrowed. `leaves`: the number of gradients that are averaged. `units`: the trained
-  // ones. Throws c10::Error if memory ran out.
-  ShardReducer(const Mesh* mesh, ParameterMemory* memory, int leaves, std::vector<ShardedUnit> units);
+  // ones. `end_backward` is called when a backward has ended that is reduced. Throws c10::Error if memory ran out.
+  ShardReducer(const Mesh* mesh, ParameterMemory* memory, int leaves, std::vector<ShardedUnit> units,
+               std::function<void()> end_backward);
   ShardReducer(const ShardReducer&) = delete;
   ShardReducer& operator=(const ShardReducer&) = delete;
 
@@ -55,7 +58,7 @@ class ShardReducer {
   // The number of backward passes that were reduced since the last Clear().
   int reduced() const { return reduced_; }
   // True between the first gradient of a backward that is reduced and its end.
-  bool running() const { return running_; }
+  bool running() const { return next_.has_value(); }
   // The first parameter whose place in autograd was taken, as by module->to(dtype); nullptr if there is none.
   const NamedTensor* Replaced() const;
 
@@ -98,13 +101,13 @@ class ShardReducer {
   ParameterMemory* const memory_;
   const comm::TreeScatter scatter_;
   const SideStream stream_;  // that sums
+  const std::function<void()> end_backward_;
   std::vector<Unit> units_;
   std::deque<Sending> sending_;
   std::unique_ptr<ddp::internal::AccumulatorHooks> hooks_;
   int round_ = 0;
   int reduced_ = 0;
-  size_t next_ = 0;  // the place in the order of the unit that is launched next
-  bool running_ = false;
+  std::optional<size_t> next_;  // while a backward runs: the place in the order of the unit that is launched next
   bool sync_ = true;
 };
 

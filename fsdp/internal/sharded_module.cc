@@ -9,12 +9,10 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lockstep/base/seed.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/flat.h"
@@ -83,7 +81,7 @@ absl::StatusOr<std::unique_ptr<ShardedModule>> ShardedModule::Create(const torch
                                                                      KeptShards* kept) {
   const std::string who = absl::StrCat("rank ", group->rank(), ": fsdp::Wrap");
   if (kept && kept->publish) return absl::FailedPreconditionError(absl::StrCat(who, ": the model is wrapped already"));
-  std::unique_ptr<ShardedModule> sharded(new ShardedModule(group, options, kept));
+  std::unique_ptr<ShardedModule> sharded(new ShardedModule(module, group, options, kept));
   LOCKSTEP_RETURN_IF_ERROR(Annotate(sharded->Build(module), who));
   if (kept) {
     kept->prepare_step = [module = sharded.get()] { return module->PrepareGradients(); };
@@ -176,7 +174,8 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
       ddp::internal::CheckSameParameters(*group_, parameters.ok() ? *parameters : std::vector<NamedTensor>(),
                                          absl::StrCat(TextOf(options_), TextOf(kept_), DeviceOf(parameters), error)));
   LOCKSTEP_RETURN_IF_ERROR(parameters.status());
-  if (Virtual() && options_.virtual_ranks < group_->size()) {
+  const bool is_virtual = options_.virtual_ranks > 0;
+  if (is_virtual && options_.virtual_ranks < group_->size()) {
     return absl::InvalidArgumentError(absl::StrCat("virtual_ranks ", options_.virtual_ranks, ": expected at least ",
                                                    group_->size(), ", the number of ranks"));
   }
@@ -203,9 +202,12 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(memory_, MakeMemory(all));
   AddShards(units.trained);
-  const int leaves = Virtual() ? options_.virtual_ranks : group_->size();
+  const int leaves = is_virtual ? options_.virtual_ranks : group_->size();
   return TorchStatus("", [&] {
-    reducer_ = std::make_unique<ShardReducer>(mesh_.get(), memory_.get(), leaves, std::move(units.trained));
+    reducer_ = std::make_unique<ShardReducer>(mesh_.get(), memory_.get(), leaves, std::move(units.trained), [this] {
+      if (!kept_) shards_.PromiseGradients(Who());
+    });
+    virtual_step_.emplace(options_, Who(), &*buffers_, reducer_.get());
   });
 }
 
@@ -220,9 +222,7 @@ void ShardedModule::AddShards(const std::vector<ShardedUnit>& units) {
         shape[0] = -1;
         shard = shard.view(shape);
       }
-      shards_.push_back(kept_ ? shard : shard.detach().set_requires_grad(true));
-      shard_names_.push_back(parameter.name);
-      pieces_.push_back({u, piece});
+      shards_.Add(kept_ ? shard : shard.detach().set_requires_grad(true), parameter.name, u, piece);
     }
   }
 }
@@ -241,9 +241,9 @@ std::vector<const ShardedUnit*> ShardedModule::units() const {
 
 std::string ShardedModule::Who() const { return absl::StrCat("rank ", group_->rank(), ": fully sharded training"); }
 
-void ShardedModule::CheckBeforeForward() const {
+void ShardedModule::CheckBeforeForward(const torch::nn::Module& module) {
   ThrowIfError(mesh_->Spread(group_->failure()));
-  ThrowIfError(left_early_);
+  if (c10::GradMode::is_enabled()) ThrowIfError(Annotate(changes_.Look(module), Who()));
   if (reducer_->running()) {
     ThrowIfError(absl::FailedPreconditionError(absl::StrCat(Who(), ": the last backward did not end")));
   }
@@ -251,22 +251,11 @@ void ShardedModule::CheckBeforeForward() const {
     ThrowIfError(absl::FailedPreconditionError(
         absl::StrCat(Who(), ": the dtype or device of ", replaced->name, " changed after fsdp::Wrap")));
   }
-  if (Virtual() && virtual_ranks_.empty() && c10::GradMode::is_enabled()) {
-    ThrowIfError(absl::FailedPreconditionError(
-        absl::StrCat(Who(), ": with Options::virtual_ranks, forward must be in a loop over VirtualRanks()")));
-  }
+  virtual_step_->CheckForward();
 }
 
 absl::Status ShardedModule::Step(torch::optim::Optimizer& optimizer) {
-  std::set<const at::TensorImpl*> own;
-  for (const at::Tensor& shard : shards_) own.insert(shard.unsafeGetTensorImpl());
-  for (const auto& group : optimizer.param_groups()) {
-    for (const at::Tensor& parameter : group.params()) {
-      if (own.count(parameter.unsafeGetTensorImpl()) != 0) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          Who(), ": Step: the optimizer has a parameter that is not one of shards(); make it of shards()"));
-    }
-  }
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(shards_.CheckHasAllOf(optimizer), absl::StrCat(Who(), ": Step")));
   return Step([&] { optimizer.step(); });
 }
 
@@ -285,9 +274,9 @@ absl::Status ShardedModule::Step(const std::function<void()>& step) {
 }
 
 absl::Status ShardedModule::EndStep(const absl::Status& stepped) {
-  for (const at::Tensor& shard : shards_) shard.mutable_grad().reset();
+  shards_.ResetGradients();
   reducer_->Clear();
-  virtual_ranks_.clear();
+  virtual_step_->Clear();
   prepared_ = 0;
   LOCKSTEP_RETURN_IF_ERROR(stepped);
   return memory_->AfterStep();
@@ -295,16 +284,12 @@ absl::Status ShardedModule::EndStep(const absl::Status& stepped) {
 
 absl::Status ShardedModule::PrepareGradients() {
   if (prepared_ > 0 && prepared_ == reducer_->reduced()) return absl::OkStatus();
-  const int expected = Virtual() ? static_cast<int>(virtual_ranks_.size()) : 1;
-  if (reducer_->running() || reducer_->reduced() < std::max(expected, 1)) {
+  if (reducer_->running() || reducer_->reduced() < virtual_step_->expected()) {
     return absl::FailedPreconditionError(absl::StrCat(Who(), ": no backward has ended since the last step"));
   }
   LOCKSTEP_RETURN_IF_ERROR(reducer_->Wait());
   LOCKSTEP_RETURN_IF_ERROR(mesh_->Spread(buffers_->Broadcast(*group_)));
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    const at::Tensor gradient = reducer_->GradientOf(pieces_[i].unit, pieces_[i].piece);
-    shards_[i].mutable_grad() = gradient.defined() ? gradient.view(shards_[i].sizes()) : gradient;
-  }
+  shards_.SetGradients(*reducer_);
   prepared_ = reducer_->reduced();
   return absl::OkStatus();
 }
@@ -350,44 +335,10 @@ absl::StatusOr<double> ShardedModule::Clip(double max_norm, double norm_type) {
   const at::Tensor norm = norms.empty() ? at::zeros({}) : at::linalg_vector_norm(at::stack(norms), norm_type);
   // Python divides a number by a tensor as reciprocal times number.
   const at::Tensor factor = (norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
-  for (const at::Tensor& shard : shards_) {
+  for (const at::Tensor& shard : shards()) {
     if (shard.grad().defined()) shard.mutable_grad().mul_(factor);
   }
   return norm.item<double>();
-}
-
-void ShardedModule::BeginVirtualStep(int64_t step) {
-  ThrowIfError(std::exchange(left_early_, absl::OkStatus()));
-  step_ = step;
-  virtual_ranks_.clear();
-  for (int round = 0; round < reducer_->rounds(); ++round) {
-    if (reducer_->LeafOf(round) >= 0) virtual_ranks_.push_back(reducer_->LeafOf(round));
-  }
-}
-
-void ShardedModule::BeginVirtualRank(size_t place) {
-  if (!Virtual()) return;
-  buffers_->BeginVirtualRank(place, virtual_ranks_.size());
-  reducer_->SetRound(static_cast<int>(place));
-  at::manual_seed(SeedOf(options_.virtual_seed, step_, virtual_ranks_[place]));
-}
-
-void ShardedModule::EndVirtualRank(size_t place) {
-  if (!Virtual()) return;
-  if (reducer_->reduced() != static_cast<int>(place) + 1) {
-    ThrowIfError(absl::FailedPreconditionError(absl::StrCat(Who(), ": virtual rank ", virtual_ranks_[place],
-                                                            " has run ", reducer_->reduced() - static_cast<int>(place),
-                                                            " backward passes, expected 1")));
-  }
-  buffers_->EndVirtualRank(place, virtual_ranks_.size());
-  const int next = static_cast<int>(place) + 1;
-  if (next == static_cast<int>(virtual_ranks_.size()) && next < reducer_->rounds()) reducer_->SkipRound(next);
-}
-
-void ShardedModule::LeaveVirtualStep(bool thrown) {
-  if (!Virtual() || thrown || reducer_->reduced() == static_cast<int>(virtual_ranks_.size())) return;
-  left_early_ = absl::FailedPreconditionError(
-      absl::StrCat(Who(), ": the loop over VirtualRanks() of step ", step_, " was left early"));
 }
 
 }  // namespace lockstep::fsdp::internal

@@ -18,12 +18,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/ddp/internal/module_changes.h"
 #include "lockstep/fsdp/internal/buffers.h"
 #include "lockstep/fsdp/internal/kept_shards.h"
 #include "lockstep/fsdp/internal/mesh.h"
+#include "lockstep/fsdp/internal/own_shards.h"
 #include "lockstep/fsdp/internal/parameter_memory.h"
 #include "lockstep/fsdp/internal/shard_reducer.h"
 #include "lockstep/fsdp/internal/unit_plan.h"
+#include "lockstep/fsdp/internal/virtual_step.h"
 #include "lockstep/fsdp/options.h"
 
 namespace lockstep::fsdp::internal {
@@ -37,12 +40,12 @@ class ShardedModule {
                                                                KeptShards* kept = nullptr);
   ~ShardedModule();
 
-  // A forward runs while it exists. The constructor throws StatusError: the group has failed, or a parameter or the step
-  // is not as it must be.
+  // A forward of `module`, the one of Create(), runs while it exists. The constructor throws StatusError: the group has
+  // failed, or a parameter or the step is not as it must be.
   class Forward {
    public:
-    explicit Forward(ShardedModule* module) : memory_(module->memory_.get()) {
-      module->CheckBeforeForward();
+    Forward(ShardedModule* sharded, const torch::nn::Module& module) : memory_(sharded->memory_.get()) {
+      sharded->CheckBeforeForward(module);
       memory_->BeginForward();
     }
     ~Forward() { memory_->EndForward(); }
@@ -54,8 +57,8 @@ class ShardedModule {
   };
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
-  const std::vector<at::Tensor>& shards() const { return shards_; }
-  const std::vector<std::string>& shard_names() const { return shard_names_; }
+  const std::vector<at::Tensor>& shards() const { return shards_.tensors(); }
+  const std::vector<std::string>& shard_names() const { return shards_.names(); }
   comm::ProcessGroup* group() const { return group_; }
   const Mesh& mesh() const { return *mesh_; }
   bool kept() const { return kept_ != nullptr; }
@@ -85,52 +88,38 @@ class ShardedModule {
   absl::Status BeginFull(bool write);
   void EndFull();
 
-  // For the loop over virtual ranks, in this order. Without Options::virtual_ranks a rank is its only virtual rank.
-  // They throw StatusError.
-  void BeginVirtualStep(int64_t step);
-  const std::vector<int>& virtual_ranks() const { return virtual_ranks_; }
-  void BeginVirtualRank(size_t place);
-  void EndVirtualRank(size_t place);
-  void LeaveVirtualStep(bool thrown);
+  VirtualStep& virtual_step() { return *virtual_step_; }
 
  private:
-  struct OwnedPiece {
-    size_t unit;
-    Piece piece;
-  };
-
-  ShardedModule(comm::ProcessGroup* group, const Options& options, KeptShards* kept)
-      : group_(group), options_(options), kept_(kept) {}
+  ShardedModule(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options, KeptShards* kept)
+      : group_(group), options_(options), kept_(kept), changes_(module, "fsdp::Wrap") {}
   absl::Status Build(const torch::nn::Module& module);
   void RestoreDtypes() const;
   absl::Status CopyToReplicas(const std::vector<ShardedUnit>& units) const;
   absl::Status MakeMasters(ShardedUnit& unit) const;
   absl::Status ChangeDtypes(std::vector<ShardedUnit>& units, const std::vector<ShardedUnit>& frozen) const;
   absl::StatusOr<std::unique_ptr<ParameterMemory>> MakeMemory(const std::vector<ShardedUnit>& units) const;
-  void CheckBeforeForward() const;
+  void CheckBeforeForward(const torch::nn::Module& module);
   void AddShards(const std::vector<ShardedUnit>& units);
   // Releases the gradients. After a step that has succeeded, waits until all ranks have stepped.
   absl::Status EndStep(const absl::Status& stepped);
   absl::StatusOr<double> Clip(double max_norm, double norm_type);
-  bool Virtual() const { return options_.virtual_ranks > 0; }
   std::string Who() const;
 
   comm::ProcessGroup* const group_;
   const Options options_;
   KeptShards* const kept_;  // may be null
+  ddp::internal::ModuleChanges changes_;
   std::unique_ptr<const Mesh> mesh_;
   std::unique_ptr<ParameterMemory> memory_;
   std::vector<ShardedUnit> frozen_;
-  std::vector<at::Tensor> parameters_, shards_;
-  std::vector<std::string> shard_names_;
-  std::vector<OwnedPiece> pieces_;  // of `shards_`
+  std::vector<at::Tensor> parameters_;
+  OwnShards shards_;
   std::optional<Buffers> buffers_;
   std::unique_ptr<ShardReducer> reducer_;
   int prepared_ = 0;  // the number of this step's backward passes whose gradients the shards have
-  int64_t step_ = 0;
-  std::vector<int> virtual_ranks_;  // of this step
-  absl::Status left_early_;         // the loop over the last step's virtual ranks
-  bool full_ = false;               // between BeginFull() and EndFull()
+  std::optional<VirtualStep> virtual_step_;
+  bool full_ = false;  // between BeginFull() and EndFull()
 };
 
 }  // namespace lockstep::fsdp::internal

@@ -1,4 +1,4 @@
-// Times training steps of two ranks of a host, fully sharded or with DistributedDataParallel, and prints a JSON line. Part of
+// Times training steps of the ranks of a host, fully sharded or with DistributedDataParallel, and prints a JSON line. Part of
 // tools/bench:compare; by itself:
 //
 //   ./bazelw run //tools/bench:fsdp -- --case=gpt_10m/512 --mode=fsdp [--steps=10]
@@ -27,6 +27,7 @@
 #include "lockstep/ddp/no_sync.h"
 #include "lockstep/ddp/zero/zero_redundancy_optimizer.h"
 #include "lockstep/fsdp/fully_sharded.h"
+#include "lockstep/fsdp/memory_report.h"
 #include "lockstep/launch/spawn.h"
 #include "lockstep/models/transformer/causal_lm.h"
 #include "lockstep/optim/adamw.h"
@@ -38,20 +39,19 @@ DEFINE_string(case, "gpt_10m/512",
               "mlp_784_2048_2048_10/b64, gpt_10m/512 or gpt_124m/128: samples or tokens of a rank");
 DEFINE_string(mode, "fsdp",
               "fsdp, ddp, ddp_zero1, which shards the optimizer's state, or ddp_no_sync, whose ranks each train alone");
+DEFINE_int32(nproc_per_node, 2, "ranks of a host");
 DEFINE_string(backend, "auto", "of the ranks");
 DEFINE_bool(prefetch, true, "with --mode=fsdp: fsdp::Options::prefetch");
 DEFINE_int32(steps, 10,
              "steps after the three first, which are not timed; the figure is their median on the slowest rank");
 DEFINE_bool(turns, false, "measure again, with more steps, for each line of standard input");
-DEFINE_int32(nnodes, 1, "hosts of two ranks; start this program on each");
+DEFINE_int32(nnodes, 1, "hosts; start this program on each");
 DEFINE_int32(node_rank, 0, "which of the hosts this is");
 DEFINE_string(master_addr, "", "with --nnodes: the address of the first host");
 DEFINE_int32(master_port, 0, "with --nnodes: a free port there");
 
 namespace lockstep {
 namespace {
-
-constexpr int kRanks = 2;
 
 // A network, its units, and a batch.
 struct Training {
@@ -94,6 +94,7 @@ Training MakeTraining() {
 struct Way {
   std::function<at::Tensor(const at::Tensor&)> forward;
   std::function<absl::Status()> step;
+  int64_t estimated = 0;  // the bytes of this rank at peak, without activations; 0 if it is not fully sharded
 };
 
 optim::AdamWOptions Options() { return optim::AdamWOptions(1e-4).fused(true); }
@@ -106,7 +107,8 @@ absl::StatusOr<Way> MakeWay(const Training& training, comm::ProcessGroup* group)
     LOCKSTEP_ASSIGN_OR_RETURN(auto wrapped, fsdp::Wrap(training.net, group, options));
     auto net = std::make_shared<decltype(wrapped)>(std::move(wrapped));
     auto optimizer = std::make_shared<optim::AdamW>(net->shards(), Options());
-    return Way{[net](const at::Tensor& x) { return (*net)(x); }, [net, optimizer] { return net->Step(*optimizer); }};
+    return Way{[net](const at::Tensor& x) { return (*net)(x); }, [net, optimizer] { return net->Step(*optimizer); },
+               fsdp::EstimateMemory(*net, /*states=*/2).peak};
   }
   ddp::Options options;
   options.gradient_as_bucket_view = true;
@@ -147,7 +149,7 @@ absl::Status Measure(comm::ProcessGroup* group) {
     return absl::OkStatus();
   };
   LOCKSTEP_RETURN_IF_ERROR(run(2));
-  const at::Tensor bytes = at::full({1}, pss.Bytes(), at::kLong);
+  const at::Tensor bytes = at::tensor({pss.Bytes(), way.estimated});
   LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(bytes));
   LOCKSTEP_RETURN_IF_ERROR(run(1));
   const double early_loss = loss;
@@ -162,7 +164,8 @@ absl::Status Measure(comm::ProcessGroup* group) {
     if (is_first) {
       std::cout << nlohmann::json({{"seconds", slowest.item<double>()},
                                    {"loss", early_loss},
-                                   {"peak_pss_bytes", bytes.item<int64_t>()}})
+                                   {"peak_pss_bytes", bytes[0].item<int64_t>()},
+                                   {"estimated_bytes", bytes[1].item<int64_t>()}})
                 << std::endl;
     }
     std::string line;
@@ -183,7 +186,8 @@ absl::Status RunRank() {
 }
 
 absl::Status Run() {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"steps", static_cast<double>(FLAGS_steps), 1, 1000000}}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"steps", static_cast<double>(FLAGS_steps), 1, 1000000},
+                                        {"nproc_per_node", static_cast<double>(FLAGS_nproc_per_node), 1, 64}}));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckChoice("case", FLAGS_case, {"mlp_784_2048_2048_10/b64", "gpt_10m/512", "gpt_124m/128"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("mode", FLAGS_mode, {"fsdp", "ddp", "ddp_zero1", "ddp_no_sync"}));
@@ -193,7 +197,7 @@ absl::Status Run() {
   hosts.master_addr = FLAGS_master_addr;
   hosts.master_port = FLAGS_master_port;
   return launch::Spawn(
-      kRanks, [](int) { return RunRank(); }, hosts);
+      FLAGS_nproc_per_node, [](int) { return RunRank(); }, hosts);
 }
 
 }  // namespace
@@ -203,7 +207,7 @@ int main(int argc, char** argv) {
   lockstep::ProgramUsage usage;
   usage.source = __FILE__;
   usage.description = R"(
-Times training steps of two ranks of a host, fully sharded or with DistributedDataParallel, and prints a JSON line.
+Times training steps of the ranks of a host, fully sharded or with DistributedDataParallel, and prints a JSON line.
 
   fsdp --case=gpt_10m/512 --mode=fsdp
 )";
