@@ -76,7 +76,7 @@ class VirtualRankRange {
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto net, fsdp::Wrap(Gpt(), group.get(), {.units = {"blocks.*"}}));
 //   optim::AdamW optimizer(net.shards(), 1e-3);
-//   loss(net(tokens), targets).backward();                    // sums the gradients unit by unit while it runs
+//   loss(net(tokens), targets).backward();                    // averages the gradients, unit by unit while it runs
 //   LOCKSTEP_RETURN_IF_ERROR(net.Step(optimizer));            // steps this rank's shards
 //
 // The module's code stays as it is: in forward and backward its parameters are whole. On one host they lie in memory
@@ -154,7 +154,8 @@ class FullyShardedDataParallel {
   //   }
   //   LOCKSTEP_RETURN_IF_ERROR(net.Step(optimizer));
   //
-  // Each virtual rank runs one backward. If it runs none or two, or if the loop is left early, an error is thrown.
+  // Each virtual rank runs one backward, besides those under NoSync. If it runs none or two, or if the loop is left early,
+  // an error is thrown.
   // Without Options::virtual_ranks the loop runs once, for this rank.
   VirtualRankRange VirtualRanks(int64_t step) { return VirtualRankRange(&module_->virtual_step(), step); }
 
@@ -177,7 +178,7 @@ class FullyShardedDataParallel {
   Net& module() { return net_; }
   const Net& module() const { return net_; }
 
-  // Each parameter of the module once, in order.
+  // Each parameter of the module once, in order. An optimizer needs shards() instead.
   const std::vector<at::Tensor>& parameters() const { return module_->parameters(); }
 
   void train(bool on = true) { net_->train(on); }
