@@ -12,6 +12,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/fsdp/fully_sharded.h"
+#include "lockstep/fsdp/no_sync.h"
 #include "lockstep/fsdp/testing/settings.h"
 #include "lockstep/optim/sgd.h"
 
@@ -133,6 +134,27 @@ TEST_P(FullyShardedErrors, AnOptimizerThatIsCalledDirectlyIsTold) {
   expect_told(clip, make);
 }
 
+TEST_P(FullyShardedErrors, GradientsThatWereClippedNeedAStep) {
+  EXPECT_THAT(Mistake([](auto& net) {
+                optim::SGD optimizer(net.shards());
+                net(at::ones({50})).backward();
+                LOCKSTEP_RETURN_IF_ERROR(net.ClipGradNorm(1).status());
+                optimizer.step();
+                net(at::ones({50}));
+                return absl::OkStatus();
+              }),
+              HasSubstr("after PrepareGradients() or ClipGradNorm(), net.Step() was not called"));
+}
+
+TEST_P(FullyShardedErrors, AStepUnderNoSyncIsTold) {
+  EXPECT_THAT(Mistake([](auto& net) {
+                const NoSync no_sync(net);
+                net(at::ones({50})).backward();
+                return net.Step([] {});
+              }),
+              HasSubstr("no backward has ended since the last step, but those under NoSync"));
+}
+
 TEST_P(FullyShardedErrors, AParameterThatIsNotShardedIsNamed) {
   EXPECT_THAT(
       Mistake([](auto& net) {
@@ -188,6 +210,16 @@ TEST_P(FullyShardedErrors, VirtualRanksRunOneBackwardEach) {
   EXPECT_THAT(Mistake([&](auto& net) { return loop(net, 2, false); }, 4),
               HasSubstr("virtual rank 0 has run 2 backward passes, expected 1"));
   EXPECT_THAT(Mistake([&](auto& net) { return loop(net, 1, true); }, 4),
+              HasSubstr("the loop over VirtualRanks() of step 3 was left early"));
+  EXPECT_THAT(Mistake(
+                  [](auto& net) {
+                    for ([[maybe_unused]] const int virtual_rank : net.VirtualRanks(3)) {
+                      net(at::ones({50})).backward();
+                      break;
+                    }
+                    return net.Step([] {});
+                  },
+                  4),
               HasSubstr("the loop over VirtualRanks() of step 3 was left early"));
   EXPECT_THAT(Mistake(
                   [](auto& net) {

@@ -119,12 +119,13 @@ class FullyShardedDataParallel {
   // was written to and the write is lost.
   // Other errors are the group's, or the optimizer's; they fail the group.
   absl::Status Step(torch::optim::Optimizer& optimizer) { return module_->Step(optimizer); }
-  // `step` steps this rank's shards, whose gradients are there, for example by a GradScaler.
+  // `step` steps this rank's shards, whose gradients are there, for example by a GradScaler. With [] {} it discards the
+  // gradients.
   absl::Status Step(const std::function<void()>& step) { return module_->Step(step); }
 
   // Waits for the mean gradients and gives them to shards(), as Step() and ClipGradNorm() do otherwise: for code that
-  // looks at them before, such as GradScaler::Unscale(). Every rank must call it. FailedPrecondition: no backward has
-  // ended since the last step.
+  // looks at them before, such as GradScaler::Unscale(). Every rank must call it. After it, and after ClipGradNorm(),
+  // forward throws StatusError until Step() is called. FailedPrecondition: no backward has ended since the last step.
   //
   //   scaler.Scale(loss).backward();                                 // GradScalerOptions::group is the group
   //   LOCKSTEP_RETURN_IF_ERROR(net.PrepareGradients());

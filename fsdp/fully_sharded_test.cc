@@ -319,7 +319,6 @@ TEST_P(FullySharded, SeveralBackwardPassesOfAStepAddUp) {
                          LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(Scale(), &group, GetParam().options()));
                          for (int i = 1; i <= 3; ++i) {
                            net(at::full({50}, 2.0 * i * group.rank())).backward();
-                           if (i == 2) LOCKSTEP_RETURN_IF_ERROR(net.ClipGradNorm(1e9).status());  // it scales nothing
                          }
                          return net.Step([&] {
                            const at::Tensor& gradient = net.shards()[0].grad();

@@ -220,12 +220,12 @@ TEST(Paged, AParameterThatOutlivesTheHandleIsRefused) {
             absl::OkStatus());
 }
 
-TEST(Paged, AParameterWhoseDataIsReplacedIsNamed) {
-  EXPECT_EQ(OnTwoRanks("gloo",
+TEST_P(FullParametersTest, AParameterWhoseDataIsReplacedIsNamed) {
+  EXPECT_EQ(OnTwoRanks(GetParam().backend,
                        [](comm::ProcessGroup& group) -> absl::Status {
                          Scale scale;
                          scale->other.set_requires_grad(false);
-                         LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(scale, &group, Paged()));
+                         LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(scale, &group, GetParam().options()));
                          const at::Tensor loss = net(at::ones({50})) + scale->other.sum();
                          scale->other.set_data(at::ones({3}));
                          loss.backward();

@@ -251,6 +251,11 @@ void ShardedModule::CheckBeforeForward(const torch::nn::Module& module) {
     ThrowIfError(absl::FailedPreconditionError(
         absl::StrCat(Who(), ": the dtype or device of ", replaced->name, " changed after fsdp::Wrap")));
   }
+  if (!kept_ && prepared_ > 0 && c10::GradMode::is_enabled()) {
+    ThrowIfError(absl::FailedPreconditionError(absl::StrCat(
+        Who(),
+        ": after PrepareGradients() or ClipGradNorm(), net.Step() was not called; net.Step([] {}) discards them")));
+  }
   virtual_step_->CheckForward();
 }
 
@@ -284,8 +289,10 @@ absl::Status ShardedModule::EndStep(const absl::Status& stepped) {
 
 absl::Status ShardedModule::PrepareGradients() {
   if (prepared_ > 0 && prepared_ == reducer_->reduced()) return absl::OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(virtual_step_->left_early());
   if (reducer_->running() || reducer_->reduced() < virtual_step_->expected()) {
-    return absl::FailedPreconditionError(absl::StrCat(Who(), ": no backward has ended since the last step"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(Who(), ": no backward has ended since the last step", sync() ? "" : ", but those under NoSync"));
   }
   LOCKSTEP_RETURN_IF_ERROR(reducer_->Wait());
   LOCKSTEP_RETURN_IF_ERROR(mesh_->Spread(buffers_->Broadcast(*group_)));

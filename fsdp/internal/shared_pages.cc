@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/group_access.h"
@@ -64,7 +65,20 @@ void SharedPages::Move(const std::vector<ShardedUnit>& units, bool with_values) 
       if (with_values && group_->rank() == 0) moved.copy_(parameter);
       ReplaceData(parameter, moved);
     }
-    units_.push_back({memory, unit.layout.offsets});
+    units_.push_back({memory, unit.layout.offsets, unit.parameters});
+  }
+}
+
+void SharedPages::BeginForward() {
+  for (const Unit& unit : units_) {
+    const auto* const memory = static_cast<const char*>(unit.memory.const_data_ptr());
+    for (size_t k = 0; k < unit.parameters.size(); ++k) {
+      const auto& [name, parameter] = unit.parameters[k];
+      if (parameter.numel() == 0 || parameter.const_data_ptr() == memory + unit.offsets[k] * parameter.element_size())
+        continue;
+      ThrowIfError(absl::FailedPreconditionError(
+          absl::StrCat("rank ", group_->rank(), ": the data of ", name, " was replaced after fsdp::Wrap")));
+    }
   }
 }
 

@@ -32,6 +32,7 @@ class SharedPages final : public ParameterMemory {
   at::Tensor Shard(size_t unit, const Piece& piece) const override;
   Bytes bytes() const override { return {0, static_cast<int64_t>(memory_.nbytes()), buffers().allocated_bytes()}; }
   size_t reductions() const override { return 2; }
+  void BeginForward() override;
   absl::Status BeginFull(bool write) override;
   absl::Status EndFull() override { return writes_ ? group_->Barrier() : absl::OkStatus(); }
   absl::Status AfterStep() override { return group_->Barrier(); }
@@ -44,6 +45,7 @@ class SharedPages final : public ParameterMemory {
   struct Unit {
     at::Tensor memory;             // flat
     std::vector<int64_t> offsets;  // of each parameter
+    std::vector<NamedTensor> parameters;
   };
 
   comm::ProcessGroup* const group_;  // that has the memory in common

@@ -36,6 +36,8 @@ class VirtualStep {
   // `thrown`: the loop was left by an exception.
   void Leave(bool thrown);
 
+  // FailedPrecondition if the last loop was left early.
+  const absl::Status& left_early() const { return left_early_; }
   // Before a forward, which may need to be in the loop.
   void CheckForward() const;
   // The number of backward passes that the optimizer's step needs at least.
