@@ -31,7 +31,7 @@ void OwnShards::Add(const at::Tensor& shard, const std::string& name, size_t uni
   places_.push_back({unit, piece});
 }
 
-absl::Status OwnShards::CheckHasAllOf(const torch::optim::Optimizer& optimizer) const {
+absl::Status OwnShards::CheckParametersOf(const torch::optim::Optimizer& optimizer) const {
   std::set<const at::TensorImpl*> own;
   for (const at::Tensor& shard : tensors_) own.insert(shard.unsafeGetTensorImpl());
   for (const auto& group : optimizer.param_groups()) {

@@ -26,7 +26,7 @@ class OwnShards {
   const std::vector<std::string>& names() const { return names_; }
 
   // InvalidArgument if the optimizer has another parameter.
-  absl::Status CheckHasAllOf(const torch::optim::Optimizer& optimizer) const;
+  absl::Status CheckParametersOf(const torch::optim::Optimizer& optimizer) const;
 
   // After a backward. Until SetGradients() or ResetGradients(), each gradient is a tensor without values: an operator that
   // takes it throws StatusError, which `who` begins. So an optimizer that is stepped directly does not pass over the

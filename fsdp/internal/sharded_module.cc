@@ -260,7 +260,7 @@ void ShardedModule::CheckBeforeForward(const torch::nn::Module& module) {
 }
 
 absl::Status ShardedModule::Step(torch::optim::Optimizer& optimizer) {
-  LOCKSTEP_RETURN_IF_ERROR(Annotate(shards_.CheckHasAllOf(optimizer), absl::StrCat(Who(), ": Step")));
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(shards_.CheckParametersOf(optimizer), absl::StrCat(Who(), ": Step")));
   return Step([&] { optimizer.step(); });
 }
 
