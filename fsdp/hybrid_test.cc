@@ -255,6 +255,7 @@ TEST(HybridShard, RanksOfOneHostThatDoDifferentThingsAreNamedOnAll) {
                 Options options = Hybrid(Residency::kPaged);
                 options.virtual_ranks = 0;
                 LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(testing::Scale(), &group, options));
+                LOCKSTEP_RETURN_IF_ERROR(group.Barrier());  // no rank is in Wrap() any more
                 if (group.rank() == 1) return net.FullParameters().status();
                 LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { net(at::ones({50})).backward(); }));
                 return net.Step([] {});
