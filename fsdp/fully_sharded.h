@@ -82,9 +82,9 @@ class VirtualRankRange {
 // The module's code stays as it is: in forward and backward its parameters are whole. On one host they lie in memory
 // that all ranks share (Residency::kSharedPages); otherwise a unit is gathered when it is used (Residency::kPaged). Each
 // rank owns shards of them, steps these alone, and has gradients and states of these alone. With kHybridShard the ranks at
-// one place of each host own the same shards. After backward the module's
-// parameters have no gradient. The gradients of shards() are there in Step(), or after PrepareGradients(): before, an
-// operator that takes one throws StatusError. Other code reads parameters within FullParameters().
+// one place of each host own the same shards. After backward the module's parameters have no gradient. The gradients of
+// shards() are there in Step(), or after PrepareGradients(): before, an operator that takes one throws StatusError. Other
+// code reads parameters within FullParameters().
 //
 // If the parameters are on a GPU, the group has a backend for it and one for the CPU ("cpu:gloo,cuda:nccl"), and the
 // residency is kPaged. Set the device before, as NCCL needs it. Forward and backward may run on any stream.

@@ -69,9 +69,9 @@ absl::StatusOr<checkpoint::ShardedStateDict> GetModelStateDict(const FullySharde
 
 // Loads model and optimizer from a checkpoint in `directory` that any number of ranks wrote, in C++ or Python. A
 // parameter without state in the checkpoint has none afterwards. Tensors that the model does not have are left out, as in
-// Python. `optimizer` must have the checkpoint's groups, in their
-// order. Every rank must call it, and blocks until all have loaded. All ranks return the same: OK, or the error of the
-// lowest rank that has one. After an error load a checkpoint again, as some parameters may be the new ones.
+// Python. `optimizer` must have the checkpoint's groups, in their order. Every rank must call it, and blocks until all
+// have loaded. All ranks return the same: OK, or the error of the lowest rank that has one. After an error load a
+// checkpoint again, as some parameters may be the new ones.
 //
 // InvalidArgument, naming the parameter: it is in no group of the checkpoint or in another one, the number of groups
 // differs, a shape differs, or the state lacks a key that the optimizer needs. NotFound: the checkpoint does not have a

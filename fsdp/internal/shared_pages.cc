@@ -77,7 +77,7 @@ void SharedPages::BeginForward() {
       if (parameter.numel() == 0 || parameter.const_data_ptr() == memory + unit.offsets[k] * parameter.element_size())
         continue;
       ThrowIfError(absl::FailedPreconditionError(
-          absl::StrCat("rank ", group_->rank(), ": the data of ", name, " was replaced after fsdp::Wrap")));
+          absl::StrCat("rank ", group_->rank(), ": fully sharded training: the data of ", name, " was replaced after fsdp::Wrap")));
     }
   }
 }
