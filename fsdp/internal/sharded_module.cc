@@ -204,9 +204,10 @@ absl::Status ShardedModule::Build(const torch::nn::Module& module) {
   AddShards(units.trained);
   const int leaves = is_virtual ? options_.virtual_ranks : group_->size();
   return TorchStatus("", [&] {
-    reducer_ = std::make_unique<ShardReducer>(mesh_.get(), memory_.get(), leaves, std::move(units.trained), [this, who = Who()] {
-      if (!kept_) shards_.PromiseGradients(who);
-    });
+    reducer_ = std::make_unique<ShardReducer>(mesh_.get(), memory_.get(), leaves, std::move(units.trained),
+                                              [this, who = Who()] {
+                                                if (!kept_) shards_.PromiseGradients(who);
+                                              });
     virtual_step_.emplace(options_, Who(), &*buffers_, reducer_.get());
   });
 }

@@ -76,8 +76,8 @@ void SharedPages::BeginForward() {
       const auto& [name, parameter] = unit.parameters[k];
       if (parameter.numel() == 0 || parameter.const_data_ptr() == memory + unit.offsets[k] * parameter.element_size())
         continue;
-      ThrowIfError(absl::FailedPreconditionError(
-          absl::StrCat("rank ", group_->rank(), ": fully sharded training: the data of ", name, " was replaced after fsdp::Wrap")));
+      ThrowIfError(absl::FailedPreconditionError(absl::StrCat(
+          "rank ", group_->rank(), ": fully sharded training: the data of ", name, " was replaced after fsdp::Wrap")));
     }
   }
 }
