@@ -141,6 +141,10 @@ void Shards::SetAll(bool keeps) {
 
 bool Shards::Keeps(const Parameter& parameter) const { return things_[parameter.thing].shard->keeps[parameter.number]; }
 
+void Shards::SetKeeps(const Parameter& parameter, bool keeps) {
+  things_[parameter.thing].shard->keeps[parameter.number] = keeps;
+}
+
 std::string Shards::NameOf(const Parameter& parameter) const {
   if (parameter.piece) {
     const std::string& model = models_[pieces_.at(parameter.tensor.unsafeGetTensorImpl()).first].name;
@@ -208,11 +212,15 @@ absl::Status Shards::Divide(comm::ProcessGroup& group, const std::vector<int>& n
   std::vector<Move> all;
   for (const auto& [ranks, of_move] : moves) all.push_back({ranks.first, ranks.second, of_move});
   LOCKSTEP_RETURN_IF_ERROR(Transfer(group, all, /*with_states=*/true));
+  // From here on this rank has what it has received, also if the barrier fails: others may have passed it.
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    if (keepers_[p].Has(group.rank())) SetKeeps(parameters[p], true);
+  }
   // Nobody drops a state that another rank still needs.
   LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
   for (size_t p = 0; p < parameters.size(); ++p) {
     const bool keeps = keepers_[p].Has(group.rank());
-    things_[parameters[p].thing].shard->keeps[parameters[p].number] = keeps;
+    SetKeeps(parameters[p], keeps);
     if (!parameters[p].piece) continue;
     parameters[p].piece->owner = keepers_[p].owner;
     parameters[p].piece->second = keepers_[p].second;

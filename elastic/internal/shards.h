@@ -92,6 +92,7 @@ class Shards {
   std::vector<Parameter> Parameters() const;
   void SetAll(bool keeps);
   bool Keeps(const Parameter& parameter) const;
+  void SetKeeps(const Parameter& parameter, bool keeps);
   std::string NameOf(const Parameter& parameter) const;
   absl::Status CheckNoneLost(const std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& have) const;
   absl::StatusOr<std::vector<std::vector<int>>> WhoHas(comm::ProcessGroup& group, const std::vector<bool>& mine) const;

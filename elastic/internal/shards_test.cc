@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <functional>
@@ -87,6 +88,30 @@ TEST(Shards, GivesARankThatHasNoneTheStatesOfTheOthers) {
       return absl::OkStatus();
     });
   }
+}
+
+// Ranks that have passed the barrier at its end have dropped what this rank has received.
+TEST(Shards, ARankHasWhatItHasReceivedIfItsBarrierFails) {
+  const auto statuses = RunRanks(4, [](ProcessGroup& group) -> absl::Status {
+    Training training;
+    Shards of_other_optimizer;
+    Shard shard;
+    torch::optim::SGD sgd(training.parameters, torch::optim::SGDOptions(0.1));
+    of_other_optimizer.Add("optimizer", &sgd, &shard);
+    of_other_optimizer.HaveNone();
+    if (group.rank() >= 2) training.shards.HaveNone();
+    training.shards.DropOthers();
+    // Rank 3 can send, but cannot load, and so leaves before the barrier.
+    Shards& shards = group.rank() == 3 ? of_other_optimizer : training.shards;
+    const absl::Status divided = shards.Divide(group, std::vector<int>(group.size()));
+    group.Abort(divided);
+    const auto has = std::count(training.shard.keeps.begin(), training.shard.keeps.end(), true);
+    EXPECT_EQ(has, static_cast<int64_t>(training.optimizer->state().size()));
+    if (group.rank() < 2) EXPECT_EQ(has, 7);
+    if (group.rank() == 2) EXPECT_GT(has, 0);
+    return divided;
+  });
+  for (const absl::Status& status : statuses) EXPECT_FALSE(status.ok());
 }
 
 TEST(Shards, SaysWhichStateIsLost) {
