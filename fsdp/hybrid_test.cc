@@ -340,6 +340,7 @@ double SentByAStep(int hosts, Residency residency) {
     Options options = Hybrid(residency);
     options.virtual_ranks = 0;
     options.units = {"*"};
+    options.unit_bytes = kBytes / kLayers / 2;  // two chunks a unit
     LOCKSTEP_ASSIGN_OR_RETURN(auto net, Wrap(Mlp(), &group, options));
     optim::SGD optimizer(net.shards(), optim::SGDOptions(0.1));
     for (int step = 0; step < 2; ++step) {

@@ -77,8 +77,17 @@ namespace internal {
 MemoryReport EstimateMemory(const ShardedModule& sharded, int states) {
   MemoryReport report = ReportOf(sharded);
   for (const at::Tensor& shard : sharded.shards()) report.optimizer += states * BytesOf(shard);
-  // A unit's gradients, or what the ranks send of them.
-  int64_t whole = sharded.memory().buffers().buffer_bytes();
+  int64_t whole = 0;
+  for (const ShardedUnit* unit : sharded.units()) {
+    if (!unit->parameters[0].tensor.requires_grad()) continue;
+    int64_t gradients = 0;
+    for (const NamedTensor& parameter : unit->parameters) gradients += BytesOf(parameter.tensor);
+    // A chunk that has arrived. With one chunk, the unit has released its gradients by then.
+    const int64_t received = unit->layout.chunk_numel * static_cast<int64_t>(c10::elementSize(unit->reduce_dtype));
+    whole = std::max(whole, report.pages > 0          ? gradients
+                            : unit->layout.chunks > 1 ? gradients + received
+                                                      : std::max(gradients, received));
+  }
   if (report.pages == 0) {
     // Autograd has the first unit's gradients before the next unit's are reduced, if it does not need the first one's
     // parameters in between.

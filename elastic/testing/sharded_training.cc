@@ -123,7 +123,7 @@ class Training {
   absl::Status Run() {
     fsdp::Options options;
     options.units = {"body"};
-    options.unit_bytes = 300;
+    options.unit_bytes = 40000;
     options.virtual_ranks = kVirtualRanks;
     options.virtual_seed = kSeed;
     if (net_->is_mixed) options.mixed_precision.emplace();

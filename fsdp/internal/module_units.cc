@@ -151,6 +151,8 @@ absl::StatusOr<ModuleUnits> UnitsOf(const std::vector<NamedTensor>& parameters, 
       unit.reduce_dtype = mixed->reduce_dtype.value_or(mixed->param_dtype);
     unit.layout = kept && trained ? LayOut(of_unit, ranks, TakeShards(shards, unit))
                                   : LayOut(of_unit, ranks, options.shard, replicas);
+    const auto size = static_cast<int64_t>(c10::elementSize(unit.reduce_dtype));
+    CutIntoChunks(std::max<int64_t>(options.unit_bytes / size, 1), replicas, &unit.layout);
   }
   if (units.trained.empty()) return absl::InvalidArgumentError("no parameter requires gradients");
   if (kept) LOCKSTEP_RETURN_IF_ERROR(CheckKept(units.trained, *kept));

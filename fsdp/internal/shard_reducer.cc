@@ -47,7 +47,9 @@ ShardReducer::ShardReducer(const Mesh* mesh, ParameterMemory* memory, int leaves
     }
     units_.push_back({UnitGradients(mesh, std::move(unit)), count});
   }
-  memory->buffers().Reserve(std::min(memory->reductions(), units_.size()));
+  size_t chunks = 0;
+  for (const Unit& unit : units_) chunks += unit.gradients.chunks();
+  memory->buffers().Reserve(std::min(memory->reductions(), chunks));
   memory->BeforeUse([this] {
     if (running()) LaunchReady();
   });
@@ -98,28 +100,35 @@ void ShardReducer::SkipRound(int round) {
   for (size_t place = 0; place < units_.size(); ++place) Launch(UnitAt(place), /*brings=*/false);
 }
 
-void ShardReducer::Launch(size_t index, bool brings) {
-  UnitGradients& gradients = units_[index].gradients;
-  WaitForTurn(index);
+void ShardReducer::Launch(size_t unit, bool brings) {
+  for (int chunk = 0; chunk < units_[unit].gradients.chunks(); ++chunk) LaunchChunk(unit, chunk, brings);
+}
+
+void ShardReducer::LaunchChunk(size_t unit, int chunk, bool brings) {
+  UnitGradients& gradients = units_[unit].gradients;
+  WaitForTurn(unit, chunk);
   const c10::NoGradGuard no_grad;
-  ThrowIfError(mesh_->Spread(memory_->BeforeReduction(index, brings)));
+  if (chunk == 0) ThrowIfError(mesh_->Spread(memory_->BeforeReduction(unit, brings)));
   const at::Tensor buffer = memory_->buffers().Take();
-  const at::Tensor leaf = gradients.LeafIn(buffer);
-  if (brings) gradients.MoveTo(leaf);
+  const at::Tensor leaf = gradients.LeafIn(buffer, chunk);
+  if (brings) gradients.MoveTo(leaf, chunk);
   const auto guard = stream_.Enter();
-  ThrowIfError(mesh_->Spread(gradients.FinishGather()));
-  if (round_ == 0 && reduced_ > 0) gradients.KeepEarlier();
-  ThrowIfError(mesh_->Spread(scatter_.Start(round_, leaf, gradients.sum())));
-  sending_.push_back({index, buffer, round_ + 1 == rounds()});
+  if (chunk == 0) {
+    ThrowIfError(mesh_->Spread(gradients.FinishGather()));
+    if (round_ == 0 && reduced_ > 0) gradients.KeepEarlier();
+  }
+  ThrowIfError(mesh_->Spread(scatter_.Start(round_, leaf, gradients.sum(chunk))));
+  sending_.push_back({unit, chunk, buffer, round_ + 1 == rounds()});
   if (memory_->reductions() == 0) ThrowIfError(WaitForOldest());
 }
 
-// Until there is a buffer for a unit, and the unit's round before has ended.
-void ShardReducer::WaitForTurn(size_t unit) {
+// Until there is a buffer for a chunk, and the unit's round before has ended.
+void ShardReducer::WaitForTurn(size_t unit, int chunk) {
   const auto sends = [this](size_t which) {
     return std::any_of(sending_.begin(), sending_.end(), [&](const Sending& sending) { return sending.unit == which; });
   };
-  while (!sending_.empty() && (sending_.size() >= memory_->reductions() || sends(unit))) ThrowIfError(WaitForOldest());
+  while (!sending_.empty() && (sending_.size() >= memory_->reductions() || (chunk == 0 && sends(unit))))
+    ThrowIfError(WaitForOldest());
 }
 
 // Then no other rank reads the buffer any more.
@@ -128,9 +137,9 @@ absl::Status ShardReducer::WaitForOldest() {
   const Sending oldest = sending_.front();
   sending_.pop_front();
   UnitGradients& gradients = units_[oldest.unit].gradients;
-  const absl::Status status = mesh_->Spread(scatter_.Wait(gradients.sum()));
+  const absl::Status status = mesh_->Spread(scatter_.Wait(gradients.sum(oldest.chunk)));
   memory_->buffers().Give(oldest.buffer);
-  if (status.ok() && oldest.is_last) gradients.StartGather();
+  if (status.ok() && oldest.is_last && oldest.chunk + 1 == gradients.chunks()) gradients.StartGather();
   return status;
 }
 

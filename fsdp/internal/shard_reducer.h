@@ -83,6 +83,7 @@ class ShardReducer {
   };
   struct Sending {
     size_t unit;
+    int chunk;
     at::Tensor buffer;
     bool is_last;  // round of the step
   };
@@ -91,7 +92,8 @@ class ShardReducer {
   void LaunchReady();
   void EndBackward();
   void Launch(size_t unit, bool brings);
-  void WaitForTurn(size_t unit);
+  void LaunchChunk(size_t unit, int chunk, bool brings);
+  void WaitForTurn(size_t unit, int chunk);
   absl::Status WaitForOldest();
   void ReadFlags();
   const std::vector<NamedTensor>& parameters(size_t index) const { return unit(index).parameters; }

@@ -42,7 +42,7 @@ int64_t SharedPages::BufferBytes(const std::vector<ShardedUnit>& units) {
   for (const ShardedUnit& unit : units) {
     if (!unit.parameters[0].tensor.requires_grad()) continue;
     const auto size = static_cast<int64_t>(c10::elementSize(unit.reduce_dtype));
-    bytes = std::max(bytes, unit.layout.slices.back() * size);
+    bytes = std::max(bytes, unit.layout.chunk_numel * size);
   }
   return bytes;
 }

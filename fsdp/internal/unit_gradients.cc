@@ -60,12 +60,14 @@ void CopyAll(const at::Tensor& buffer, const std::vector<Copy>& copies) {
   if (!to.empty()) at::_foreach_copy_(to, from);
 }
 
-// The parts of the leaf that the ranks add up, by rank.
-std::vector<int64_t> BoundsOf(const Mesh& mesh, const std::vector<int64_t>& slices) {
+// The parts of a chunk's leaf that the ranks add up, by rank.
+std::vector<int64_t> BoundsOf(const Mesh& mesh, const UnitLayout& layout, int chunk) {
   std::vector<int64_t> bounds(mesh.group()->size() + 1, 0);
-  for (int replica = 0; replica < mesh.replicas(); ++replica) {
-    for (int place = 0; place < mesh.shard_group()->size(); ++place)
-      bounds[mesh.RankOf(replica, place) + 1] = (slices[place + 1] - slices[place]) / mesh.replicas();
+  for (int place = 0; place < mesh.shard_group()->size(); ++place) {
+    const int64_t part = (layout.slices[place + 1] - layout.slices[place]) / mesh.replicas();
+    const int64_t numel = layout.ChunkNumel(part);
+    for (int replica = 0; replica < mesh.replicas(); ++replica)
+      bounds[mesh.RankOf(replica, place) + 1] = std::clamp<int64_t>(part - chunk * numel, 0, numel);
   }
   std::partial_sum(bounds.begin(), bounds.end(), bounds.begin());
   return bounds;
@@ -80,13 +82,22 @@ at::TensorOptions ReducedOptions(const ShardedUnit& unit) {
 UnitGradients::UnitGradients(const Mesh* mesh, ShardedUnit unit)
     : mesh_(mesh),
       unit_(std::move(unit)),
-      bounds_(BoundsOf(*mesh, unit_.layout.slices)),
       slice_(at::zeros({Numel(mesh->place())}, ReducedOptions(unit_))),
-      sum_(slice_.view({mesh->replicas(), -1}).select(0, mesh->replica()), bounds_),
       accumulated_(unit_.parameters.size()),
-      tail_(NewTail(ReducedOptions(unit_))) {}
+      tail_(NewTail(ReducedOptions(unit_))) {
+  int64_t begin = 0;
+  for (int chunk = 0; chunk < chunks(); ++chunk) {
+    std::vector<int64_t> bounds = BoundsOf(*mesh, unit_.layout, chunk);
+    const int rank = mesh->group()->rank();
+    const int64_t numel = bounds[rank + 1] - bounds[rank];
+    chunks_.push_back({bounds, comm::TreeScatter::Sum(OwnPart().narrow(0, begin, numel), bounds)});
+    begin += numel;
+  }
+}
 
 int64_t UnitGradients::Numel(int place) const { return unit_.layout.slices[place + 1] - unit_.layout.slices[place]; }
+
+at::Tensor UnitGradients::OwnPart() const { return slice_.view({mesh_->replicas(), -1}).select(0, mesh_->replica()); }
 
 void UnitGradients::Accumulate(size_t parameter) {
   const NamedTensor& named = unit_.parameters[parameter];
@@ -99,36 +110,43 @@ void UnitGradients::Accumulate(size_t parameter) {
   named.tensor.mutable_grad().reset();
 }
 
-at::Tensor UnitGradients::LeafIn(const at::Tensor& buffer) const {
-  return buffer.narrow(0, 0, bounds_.back() * slice_.element_size()).view(slice_.scalar_type());
+at::Tensor UnitGradients::LeafIn(const at::Tensor& buffer, int chunk) const {
+  return buffer.narrow(0, 0, chunks_[chunk].bounds.back() * slice_.element_size()).view(slice_.scalar_type());
 }
 
 template <typename F>
-void UnitGradients::ForParts(const Piece& piece, const F& f) const {
+void UnitGradients::ForParts(const Piece& piece, int chunk, const F& f) const {
   const int64_t first = unit_.layout.slices[piece.rank], part = Numel(piece.rank) / mesh_->replicas();
-  const int64_t end = piece.flag() + 16;
-  for (int64_t place = piece.offset; place < end;) {
-    const int64_t within = (place - first) % part, count = std::min(end - place, part - within);
-    const int rank = mesh_->RankOf(static_cast<int>((place - first) / part), piece.rank);
-    f(place - piece.offset, bounds_[rank] + within, count);
-    place += count;
+  const int64_t begin = chunk * unit_.layout.ChunkNumel(part);  // of the chunk, in a part
+  for (int replica = 0; replica < mesh_->replicas(); ++replica) {
+    const int rank = mesh_->RankOf(replica, piece.rank);
+    const std::vector<int64_t>& bounds = chunks_[chunk].bounds;
+    const int64_t chunk_begin = first + replica * part + begin;
+    const int64_t from = std::max(piece.offset, chunk_begin);
+    const int64_t to = std::min(piece.flag() + 16, chunk_begin + bounds[rank + 1] - bounds[rank]);
+    if (from < to) f(from - piece.offset, bounds[rank] + from - chunk_begin, to - from);
   }
 }
 
-void UnitGradients::MoveTo(const at::Tensor& leaf) {
+void UnitGradients::CollectGradients() {
   streams_.Await();
-  std::vector<at::Tensor> gradients;
   for (size_t k = 0; k < accumulated_.size(); ++k) {
-    if (accumulated_[k].defined()) Accumulate(k);
-    const at::Tensor sum = std::exchange(accumulated_[k], at::Tensor());
-    if (sum.defined()) KeepForCurrentStream(sum);
-    gradients.push_back(sum.defined() ? sum : FlatGradient(unit_.parameters[k]));
+    if (accumulated_[k].defined()) {
+      Accumulate(k);
+      KeepForCurrentStream(accumulated_[k]);
+    } else {
+      accumulated_[k] = FlatGradient(unit_.parameters[k]);
+    }
   }
+}
+
+void UnitGradients::MoveTo(const at::Tensor& leaf, int chunk) {
+  if (chunk == 0) CollectGradients();
   std::vector<Copy> copies, tails;
   for (const Piece& piece : unit_.layout.pieces) {
-    const at::Tensor& gradient = gradients[piece.parameter];
+    const at::Tensor& gradient = accumulated_[piece.parameter];
     const int64_t numel = piece.end - piece.begin, gap = piece.flag() - piece.offset - numel;
-    ForParts(piece, [&](int64_t begin, int64_t place, int64_t count) {
+    ForParts(piece, chunk, [&](int64_t begin, int64_t place, int64_t count) {
       if (!gradient.defined()) {
         leaf.narrow(0, place, count).zero_();
         return;
@@ -140,12 +158,14 @@ void UnitGradients::MoveTo(const at::Tensor& leaf) {
   }
   CopyAll(leaf, copies);
   CopyAll(leaf, tails);
+  if (chunk + 1 < chunks()) return;
+  for (at::Tensor& gradient : accumulated_) gradient.reset();
   for (const NamedTensor& parameter : unit_.parameters) parameter.tensor.mutable_grad().reset();
 }
 
 void UnitGradients::StartGather() {
   if (mesh_->replicas() == 1 || slice_.numel() == 0) return;
-  gather_ = mesh_->replicate_group()->AllGatherIntoTensorAsync(slice_, sum_.result());
+  gather_ = mesh_->replicate_group()->AllGatherIntoTensorAsync(slice_, OwnPart());
 }
 
 absl::Status UnitGradients::FinishGather() {

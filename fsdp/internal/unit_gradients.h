@@ -32,21 +32,23 @@ class UnitGradients {
   c10::Device device() const { return slice_.device(); }
   // The bytes of the sums of this rank's slice, and of its part of it.
   int64_t slice_bytes() const { return static_cast<int64_t>(slice_.nbytes()); }
-  int64_t part_bytes() const { return static_cast<int64_t>(sum_.result().nbytes()); }
+  int64_t part_bytes() const { return slice_bytes() / mesh_->replicas(); }
 
   // The current stream writes to a gradient.
   void AddStream() { streams_.Add(device()); }
   // A gradient that is not in the reduction's dtype is added to the gradients of earlier backward passes in that dtype, as
   // Python's fully_shard does, whose bits these are.
   void Accumulate(size_t parameter);
-  // Returns the part of a buffer of bytes that the unit takes, in the reduction's dtype.
-  at::Tensor LeafIn(const at::Tensor& buffer) const;
-  // Fills the leaf with this rank's gradients, in the order of the ranks that add them up, and releases them.
-  void MoveTo(const at::Tensor& leaf);
+  int chunks() const { return unit_.layout.chunks; }
+  // Returns the part of a buffer of bytes that the chunk takes, in the reduction's dtype.
+  at::Tensor LeafIn(const at::Tensor& buffer, int chunk) const;
+  // Fills the leaf with a chunk of this rank's gradients, in the order of the ranks that add them up. Call it for each
+  // chunk in turn. The last one releases the gradients.
+  void MoveTo(const at::Tensor& leaf, int chunk);
 
-  // The sum of this rank's part.
-  comm::TreeScatter::Sum* sum() { return &sum_; }
-  // Gets the other parts of the slice, once this rank's sum is there.
+  // The sum of this rank's part of the chunk.
+  comm::TreeScatter::Sum* sum(int chunk) { return &chunks_[chunk].sum; }
+  // Gets the other parts of the slice, once this rank's sums are there.
   void StartGather();
   absl::Status FinishGather();
   // The sums of a backward pass are kept aside, and added to the last one's.
@@ -61,20 +63,26 @@ class UnitGradients {
   at::Tensor GradientOf(const Piece& piece) const;
 
  private:
-  // Calls f(begin, place, count) for each part of a piece and its flag that one rank adds up: `count` elements from the
-  // piece's element `begin` on are at `place` in the leaf.
+  struct Chunk {
+    std::vector<int64_t> bounds;  // the parts that the ranks add up, by rank
+    comm::TreeScatter::Sum sum;   // this rank's part of it
+  };
+
+  // Calls f(begin, place, count) for each part of a piece and its flag that one rank adds up in this chunk: `count`
+  // elements from the piece's element `begin` on are at `place` in the leaf.
   template <typename F>
-  void ForParts(const Piece& piece, const F& f) const;
+  void ForParts(const Piece& piece, int chunk, const F& f) const;
+  void CollectGradients();
   int64_t Numel(int place) const;  // of a slice
+  at::Tensor OwnPart() const;      // of the slice
 
   const Mesh* mesh_;
   ShardedUnit unit_;
-  std::vector<int64_t> bounds_;             // the parts that the ranks add up, by rank
-  at::Tensor slice_;                        // of the sums
-  comm::TreeScatter::Sum sum_;              // this rank's part of it
+  at::Tensor slice_;  // of the sums
+  std::vector<Chunk> chunks_;
   std::optional<comm::Work> gather_;        // of the other parts
   at::Tensor earlier_;                      // the slices of this step's earlier backward passes
-  std::vector<at::Tensor> accumulated_;     // by parameter: flat, in the reduction's dtype
+  std::vector<at::Tensor> accumulated_;     // by parameter: flat, in the reduction's dtype, until it is moved
   at::Tensor tail_;                         // the elements of a leaf after a piece that has a gradient
   StreamUses streams_;                      // of the gradients
   absl::flat_hash_set<int64_t> with_flag_;  // the flags of this rank's pieces that are not 0

@@ -55,6 +55,20 @@ int64_t EndOf(const UnitLayout& layout) { return layout.pieces.empty() ? 0 : lay
 
 }  // namespace
 
+int64_t UnitLayout::ChunkNumel(int64_t numel) const { return RoundUp((numel + chunks - 1) / chunks); }
+
+void CutIntoChunks(int64_t most, int replicas, UnitLayout* layout) {
+  std::vector<int64_t> parts;  // that the ranks add up
+  for (size_t rank = 0; rank + 1 < layout->slices.size(); ++rank)
+    parts.push_back((layout->slices[rank + 1] - layout->slices[rank]) / replicas);
+  const int64_t largest = std::max<int64_t>(16, *std::max_element(parts.begin(), parts.end()));
+  layout->chunks = static_cast<int>(std::max<int64_t>(1, (layout->slices.back() + most - 1) / most));
+  const int64_t numel = layout->ChunkNumel(largest);
+  layout->chunks = static_cast<int>((largest + numel - 1) / numel);  // so that the last one is not empty
+  layout->chunk_numel = 0;
+  for (const int64_t part : parts) layout->chunk_numel += replicas * layout->ChunkNumel(part);
+}
+
 absl::StatusOr<std::vector<std::vector<int>>> PlanUnits(const std::vector<ParameterInfo>& parameters,
                                                         const Options& options) {
   if (options.unit_bytes < 1) {

@@ -46,10 +46,18 @@ struct UnitLayout {
   std::vector<int64_t> slices;   // rank r's pieces are in [slices[r], slices[r + 1]) of the buffer of gradients
   int64_t share = 0;             // the elements of the pieces that a rank publishes, packed; the same for each rank
   bool in_order = true;          // the shares of all ranks, one after the other, are the unit's memory
+  // The gradients are reduced in `chunks` chunks, one after the other, of at most `chunk_numel` elements. Chunk i has the
+  // elements [i * n, (i + 1) * n) of what each rank adds up, with n = ChunkNumel(number of these).
+  int chunks = 1;
+  int64_t chunk_numel = 0;
+  int64_t ChunkNumel(int64_t numel) const;
 };
 
 // Each slice can be divided into `replicas` equal parts that begin at multiples of 16.
 UnitLayout LayOut(const std::vector<ParameterInfo>& parameters, int ranks, Shard shard, int replicas = 1);
+
+// Sets the number of chunks so that each has about `most` elements, or fewer.
+void CutIntoChunks(int64_t most, int replicas, UnitLayout* layout);
 
 // Elements of one parameter that are on two ranks.
 struct KeptPiece {

@@ -176,5 +176,26 @@ TEST(LayOut, RowsAreCutAsPythonsChunk) {
   EXPECT_EQ(layout.slices[3], layout.slices[4]);
 }
 
+TEST(CutIntoChunks, TheChunksHaveAllElementsAndNoneIsEmpty) {
+  for (const int ranks : {1, 2, 3, 16}) {
+    for (const int replicas : {1, 2}) {
+      for (const int64_t most : {1, 100, 1000, 100000}) {
+        UnitLayout layout = LayOut({{"a", 1000}, {"b", 37}, {"c", 5000}}, ranks, Shard::kElements, replicas);
+        CutIntoChunks(most, replicas, &layout);
+        SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", replicas, " replicas, at most ", most, ": ", layout.chunks));
+        EXPECT_LE(layout.chunk_numel, most + 16 * ranks * replicas);
+        int64_t largest = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const int64_t part = (layout.slices[rank + 1] - layout.slices[rank]) / replicas;
+          EXPECT_GE(layout.chunks * layout.ChunkNumel(part), part);
+          largest = std::max(largest, part);
+        }
+        EXPECT_LT((layout.chunks - 1) * layout.ChunkNumel(largest), largest);
+        if (most == 100000) EXPECT_EQ(layout.chunks, 1);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::fsdp::internal

@@ -19,7 +19,7 @@ import sys
 import figures
 import scaling
 import transformer_memory
-from transformer_memory import HOST, Model
+from transformer_memory import CHUNK, HOST, Model
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = "docs/scaling_sharded.md"
@@ -107,7 +107,13 @@ def of_pages(gathered, sent, ranks):
     agreements = sum(gathers + 1 for _, gathers in gathered)
     calls = [dataclasses.replace(all_gather(AGREEMENT * ranks, ranks), times=agreements)]
     calls += [dataclasses.replace(all_gather(size, ranks), times=gathers) for size, gathers in gathered]
-    return calls + [tree_scatter(size, ranks) for size in sent]
+    return calls + [in_chunks(size, ranks) for size in sent]
+
+
+def in_chunks(size, ranks):
+    """A unit's gradients: fsdp/internal/unit_plan.cc, CutIntoChunks()."""
+    chunks = math.ceil(size / CHUNK)
+    return dataclasses.replace(tree_scatter(size / chunks, ranks), times=chunks)
 
 
 def paged(model, ranks, virtual_ranks=1):

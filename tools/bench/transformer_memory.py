@@ -17,6 +17,7 @@ PAGE = "docs/transformer.md"
 BEGIN, END = "<!-- computed memory: begin -->\n", "<!-- computed memory: end -->"
 RANKS = (8, 64)  # of the job, eight of a host
 HOST = 8
+CHUNK = 25 << 20  # fsdp::Options::unit_bytes: of gradients that are reduced at once
 BLOCK = 1024  # tokens of a micro-batch
 
 
@@ -146,14 +147,16 @@ def ways(model, ranks):
     """Bytes of a rank by the way it trains, without activations."""
     p = 4 * model.parameters()
     gradients, states, unit, host = p, 2 * p, 4 * model.largest_unit(), min(ranks, HOST)
+    assert unit > CHUNK
     one_host = ranks <= HOST
     return {
         "DDP": p + gradients + states,
         "sharded optimizer": p + gradients + sum(sharded_optimizer(model, ranks)),
-        "fsdp, shared pages": (p / host + (gradients + states) / ranks + 2 * unit) if one_host else None,
-        "fsdp, paged": (p + gradients + states) / ranks + 3 * unit,
-        # Buffers have each gradient twice. On one host the parameters are also in shared pages, and nothing is gathered.
-        "ShardModel": 2 * (p + gradients + states) / ranks + (p / ranks + 4 * unit if one_host else 8 * unit),
+        "fsdp, shared pages": (p / host + (gradients + states) / ranks + unit + 2 * CHUNK) if one_host else None,
+        "fsdp, paged": (p + gradients + states) / ranks + 3 * unit + CHUNK,
+        # On one host the parameters are also in shared pages, and nothing is gathered.
+        "ShardModel": 2 * (p + gradients + states) / ranks
+        + (p / ranks + unit + 2 * CHUNK if one_host else 5 * unit + CHUNK),
     }
 
 
