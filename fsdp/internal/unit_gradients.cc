@@ -114,6 +114,8 @@ at::Tensor UnitGradients::LeafIn(const at::Tensor& buffer, int chunk) const {
   return buffer.narrow(0, 0, chunks_[chunk].bounds.back() * slice_.element_size()).view(slice_.scalar_type());
 }
 
+comm::TreeScatter::Sum* UnitGradients::sum(int chunk) { return &chunks_[chunk].sum; }
+
 template <typename F>
 void UnitGradients::ForParts(const Piece& piece, int chunk, const F& f) const {
   const int64_t first = unit_.layout.slices[piece.rank], part = Numel(piece.rank) / mesh_->replicas();

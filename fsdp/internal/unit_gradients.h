@@ -47,7 +47,7 @@ class UnitGradients {
   void MoveTo(const at::Tensor& leaf, int chunk);
 
   // The sum of this rank's part of the chunk.
-  comm::TreeScatter::Sum* sum(int chunk) { return &chunks_[chunk].sum; }
+  comm::TreeScatter::Sum* sum(int chunk);
   // Gets the other parts of the slice, once this rank's sums are there.
   void StartGather();
   absl::Status FinishGather();
