@@ -55,10 +55,10 @@ struct MixedPrecision {
 struct Options {
   // Paths of modules whose parameters are one unit: they are reduced, and with Residency::kPaged gathered, together. In a
   // path, * stands for one name: "blocks.*". The parameters of a module inside belong to the first path that fits.
-  // Parameters outside of all paths, and all if there is no path, are grouped in order by unit_bytes. A larger unit's
-  // gradients are reduced in chunks of about unit_bytes, one after the other, so that their buffers are no larger. With
-  // hundreds of ranks choose a larger one: each rank's part of a chunk is a message.
+  // Parameters outside of all paths, and all if there is no path, are grouped in order by unit_bytes.
   std::vector<std::string> units;
+  // The gradients of a unit larger than unit_bytes are reduced in chunks of about that size, so a buffer holds one chunk.
+  // For each chunk a rank sends every other rank one message: with hundreds of ranks, raise it.
   int64_t unit_bytes = int64_t{25} << 20;
 
   Shard shard = Shard::kElements;

@@ -101,7 +101,7 @@ TEST(Shards, ARankHasWhatItHasReceivedIfItsBarrierFails) {
     of_other_optimizer.HaveNone();
     if (group.rank() >= 2) training.shards.HaveNone();
     training.shards.DropOthers();
-    // Rank 3 can send, but cannot load, and so leaves before the barrier.
+    // Rank 3 cannot load what it receives, so it leaves before the barrier.
     Shards& shards = group.rank() == 3 ? of_other_optimizer : training.shards;
     const absl::Status divided = shards.Divide(group, std::vector<int>(group.size()));
     group.Abort(divided);
