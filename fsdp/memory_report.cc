@@ -83,10 +83,8 @@ MemoryReport EstimateMemory(const ShardedModule& sharded, int states) {
     int64_t gradients = 0;
     for (const NamedTensor& parameter : unit->parameters) gradients += BytesOf(parameter.tensor);
     // A chunk that has arrived. With one chunk, the unit has released its gradients by then.
-    const int64_t received = unit->layout.chunk_numel * static_cast<int64_t>(c10::elementSize(unit->reduce_dtype));
-    whole = std::max(whole, report.pages > 0          ? gradients
-                            : unit->layout.chunks > 1 ? gradients + received
-                                                      : std::max(gradients, received));
+    const int64_t received = report.pages > 0 ? 0 : unit->chunk_bytes();
+    whole = std::max(whole, unit->layout.chunks > 1 ? gradients + received : std::max(gradients, received));
   }
   if (report.pages == 0) {
     // Autograd has the first unit's gradients before the next unit's are reduced, if it does not need the first one's

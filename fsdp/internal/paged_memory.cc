@@ -26,8 +26,7 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> PagedMemory::Create(const Mesh*
   std::string shared;
   for (const ShardedUnit& unit : units) {
     names.push_back(unit.parameters[0].name);
-    const auto size = static_cast<int64_t>(c10::elementSize(unit.reduce_dtype));
-    bytes = std::max({bytes, unit.layout.chunk_numel * size,
+    bytes = std::max({bytes, unit.chunk_bytes(),
                       mesh->shard_group()->size() * unit.layout.share * unit.parameters[0].tensor.element_size()});
     for (const NamedTensor& parameter : unit.parameters) {
       if (!keeps && shared.empty() && IsShared(parameter.tensor)) shared = parameter.name;

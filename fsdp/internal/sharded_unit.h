@@ -27,6 +27,8 @@ struct ShardedUnit {
   // The shards of which the parameters are copies, if they are: flat, by the parameter's place and the first element.
   std::map<std::pair<int, int64_t>, at::Tensor> kept;
 
+  // The bytes of the largest chunk, in the reduction's dtype.
+  int64_t chunk_bytes() const { return layout.chunk_numel * static_cast<int64_t>(c10::elementSize(reduce_dtype)); }
   at::Tensor Kept(const Piece& piece) const { return kept.at({piece.parameter, piece.begin}); }
 };
 

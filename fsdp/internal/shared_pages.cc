@@ -40,9 +40,7 @@ absl::StatusOr<std::unique_ptr<ParameterMemory>> SharedPages::Create(const Mesh&
 int64_t SharedPages::BufferBytes(const std::vector<ShardedUnit>& units) {
   int64_t bytes = 1;
   for (const ShardedUnit& unit : units) {
-    if (!unit.parameters[0].tensor.requires_grad()) continue;
-    const auto size = static_cast<int64_t>(c10::elementSize(unit.reduce_dtype));
-    bytes = std::max(bytes, unit.layout.chunk_numel * size);
+    if (unit.parameters[0].tensor.requires_grad()) bytes = std::max(bytes, unit.chunk_bytes());
   }
   return bytes;
 }
